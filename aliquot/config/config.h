@@ -1,0 +1,148 @@
+// A ds_config.json as typed values: what the engine reads, with DeepSpeed's key names and defaults.
+//
+// `load_config` (load.h) makes one from a file; programs may also fill one by hand. Sizes called *_bucket_size, *_threshold
+// and stage3_* are in elements, as in DeepSpeed. Values that "auto" left open have been resolved by `resolve_config`.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace aliquot {
+
+enum class DType { fp32, bf16, fp16 };
+
+/// "fp32", "bf16", "fp16".
+const char* name_of(DType dtype);
+/// Bytes of one element.
+constexpr int64_t size_of(DType dtype) { return dtype == DType::fp32 ? 4 : 2; }
+
+enum class OffloadDevice { none, cpu, nvme };
+
+enum class OptimizerKind { adam, adamw, sgd, lion, adagrad, lamb };
+
+/// One optimizer and its defaults; parameter groups may override lr, betas and weight_decay (engine/engine.h).
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::adamw;  ///< adam means L2 decay: `Adam` without "adam_w_mode": false is adamw
+  std::string type = "AdamW";                 ///< as written in the file
+  double lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+  bool bias_correction = true;                   ///< Adam, AdamW, Lamb
+  double momentum = 0.0, dampening = 0.0;        ///< SGD
+  bool nesterov = false;                         ///< SGD
+  double max_coeff = 10.0, min_coeff = 0.01;     ///< Lamb
+  bool eps_inside_sqrt = false;                  ///< Lamb
+};
+
+enum class SchedulerKind { none, warmup, warmup_decay, warmup_cosine, one_cycle, lr_range_test };
+enum class WarmupType { log, linear };
+
+/// One learning-rate schedule; the fields that its kind does not have are unused. Formulas: optim/schedule.h.
+struct SchedulerConfig {
+  SchedulerKind kind = SchedulerKind::none;
+  std::string type;  ///< as written in the file
+  // WarmupLR, WarmupDecayLR, WarmupCosineLR. Empty: warmup_min_lr 0, warmup_max_lr each group's own lr.
+  std::vector<double> warmup_min_lr, warmup_max_lr;  ///< one value, or one per parameter group
+  int64_t warmup_num_steps = 1000;
+  WarmupType warmup_type = WarmupType::log;
+  int64_t total_num_steps = 0;
+  double warmup_min_ratio = 0.0, cos_min_ratio = 1e-4;
+  // OneCycle
+  std::vector<double> cycle_min_lr, cycle_max_lr;
+  double decay_lr_rate = 0.0;
+  double cycle_first_step_size = 2000;
+  std::optional<double> cycle_second_step_size;
+  int64_t cycle_first_stair_count = 0;
+  std::optional<int64_t> cycle_second_stair_count;
+  double decay_step_size = 0;
+  bool cycle_momentum = true;
+  double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0.0;
+  // LRRangeTest
+  std::vector<double> lr_range_test_min_lr{1e-3};
+  int64_t lr_range_test_step_size = 2000;
+  double lr_range_test_step_rate = 1.0;
+  bool lr_range_test_staircase = false;
+};
+
+struct Fp16Config {
+  bool enabled = false;
+  double loss_scale = 0.0;  ///< 0: dynamic
+  int initial_scale_power = 16;
+  int64_t loss_scale_window = 1000;
+  int64_t hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min_loss_scale = 1.0;
+};
+
+struct Bf16Config {
+  bool enabled = false;
+  bool check_grad_overflow = true;
+};
+
+struct OffloadConfig {
+  OffloadDevice device = OffloadDevice::none;
+  std::string nvme_path;
+  bool pin_memory = true;
+  double ratio = 1.0;
+};
+
+struct ZeroConfig {
+  int stage = 0;
+  int64_t reduce_bucket_size = 500'000'000;
+  int64_t allgather_bucket_size = 500'000'000;
+  bool overlap_comm = false;  ///< unset in the file: true at stage 3
+  bool round_robin_gradients = false;
+  bool ignore_unused_parameters = true;
+  int64_t sub_group_size = 1'000'000'000;
+  int64_t stage3_max_live_parameters = 1'000'000'000;
+  int64_t stage3_max_reuse_distance = 1'000'000'000;
+  int64_t stage3_prefetch_bucket_size = 50'000'000;
+  int64_t stage3_param_persistence_threshold = 100'000;
+  int64_t stage3_model_persistence_threshold = INT64_MAX;
+  bool stage3_gather_16bit_weights_on_model_save = false;
+  OffloadConfig offload_optimizer, offload_param;
+};
+
+/// A `tensorboard` or `csv_monitor` block.
+struct MonitorConfig {
+  bool enabled = false;
+  std::string output_path;
+  std::string job_name = "DeepSpeedJobName";
+};
+
+enum class AllreduceOp { mean, sum };
+
+struct Config {
+  // train_batch_size = micro-batch × accumulation × world, checked by resolve_config.
+  int64_t train_batch_size = 0;
+  int64_t train_micro_batch_size_per_gpu = 0;
+  int64_t gradient_accumulation_steps = 1;
+
+  std::optional<OptimizerConfig> optimizer;
+  SchedulerConfig scheduler;
+  Fp16Config fp16;
+  Bf16Config bf16;
+  ZeroConfig zero;
+
+  double gradient_clipping = 1.0;  ///< 0: off
+  AllreduceOp gradient_allreduce_op = AllreduceOp::mean;
+  bool prescale_gradients = false;
+  double gradient_predivide_factor = 1.0;
+  std::optional<DType> communication_data_type;  ///< unset: the dtype in which a gradient is born
+  DType grad_accum_dtype = DType::fp32;
+  std::optional<DType> buffer_dtype;
+  std::vector<std::string> keep_fp32;  ///< "aliquot": {"keep_fp32": [...]}: substrings of names kept in fp32
+
+  std::optional<int64_t> steps_per_print;
+  bool wall_clock_breakdown = false;
+  MonitorConfig tensorboard, csv_monitor;
+
+  /// The dtype in which parameters compute.
+  DType param_dtype() const { return fp16.enabled ? DType::fp16 : bf16.enabled ? DType::bf16 : DType::fp32; }
+};
+
+}  // namespace aliquot
