@@ -36,6 +36,10 @@ struct OptimizerConfig {
   bool nesterov = false;                         ///< SGD
   double max_coeff = 10.0, min_coeff = 0.01;     ///< Lamb
   bool eps_inside_sqrt = false;                  ///< Lamb
+  double lr_decay = 0.0;                         ///< Adagrad: step t uses lr / (1 + (t-1)·lr_decay)
+  double initial_accumulator_value = 0.0;        ///< Adagrad: the sum of squares before the first step
+
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 enum class SchedulerKind { none, warmup, warmup_decay, warmup_cosine, one_cycle, lr_range_test };
@@ -60,12 +64,15 @@ struct SchedulerConfig {
   std::optional<int64_t> cycle_second_stair_count;
   double decay_step_size = 0;
   bool cycle_momentum = true;
-  double cycle_min_mom = 0.8, cycle_max_mom = 0.9, decay_mom_rate = 0.0;
+  std::vector<double> cycle_min_mom{0.8}, cycle_max_mom{0.9};
+  double decay_mom_rate = 0.0;
   // LRRangeTest
   std::vector<double> lr_range_test_min_lr{1e-3};
   int64_t lr_range_test_step_size = 2000;
   double lr_range_test_step_rate = 1.0;
   bool lr_range_test_staircase = false;
+
+  bool operator==(const SchedulerConfig&) const = default;
 };
 
 struct Fp16Config {
@@ -76,11 +83,15 @@ struct Fp16Config {
   int64_t hysteresis = 2;
   bool consecutive_hysteresis = false;
   double min_loss_scale = 1.0;
+
+  bool operator==(const Fp16Config&) const = default;
 };
 
 struct Bf16Config {
   bool enabled = false;
   bool check_grad_overflow = true;
+
+  bool operator==(const Bf16Config&) const = default;
 };
 
 struct OffloadConfig {
@@ -88,6 +99,8 @@ struct OffloadConfig {
   std::string nvme_path;
   bool pin_memory = true;
   double ratio = 1.0;
+
+  bool operator==(const OffloadConfig&) const = default;
 };
 
 struct ZeroConfig {
@@ -105,6 +118,8 @@ struct ZeroConfig {
   int64_t stage3_model_persistence_threshold = INT64_MAX;
   bool stage3_gather_16bit_weights_on_model_save = false;
   OffloadConfig offload_optimizer, offload_param;
+
+  bool operator==(const ZeroConfig&) const = default;
 };
 
 /// A `tensorboard` or `csv_monitor` block.
@@ -112,6 +127,8 @@ struct MonitorConfig {
   bool enabled = false;
   std::string output_path;
   std::string job_name = "DeepSpeedJobName";
+
+  bool operator==(const MonitorConfig&) const = default;
 };
 
 enum class AllreduceOp { mean, sum };
@@ -140,6 +157,8 @@ struct Config {
   std::optional<int64_t> steps_per_print;
   bool wall_clock_breakdown = false;
   MonitorConfig tensorboard, csv_monitor;
+
+  bool operator==(const Config&) const = default;
 
   /// The dtype in which parameters compute.
   DType param_dtype() const { return fp16.enabled ? DType::fp16 : bf16.enabled ? DType::bf16 : DType::fp32; }
