@@ -1,0 +1,77 @@
+// The one pass over memory of an update [Note: arithmetic, A6].
+//
+// A formula is given the parameters and the scaled gradients of a few elements, reads and writes its moments
+// and returns the new parameters. What blends two numbers (moments, decay added to a gradient) is computed in
+// double and rounded once to fp32, so that no hyperparameter is rounded and opposite terms do not cancel to
+// noise; what divides or takes a root is fp32. Doubles halve the lanes, which costs nothing here: the loop
+// waits for memory.
+#include "aliquot/optim/lanes-inl.h"
+
+#if defined(ALIQUOT_OPTIM_UPDATE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ALIQUOT_OPTIM_UPDATE_INL_H
+#undef ALIQUOT_OPTIM_UPDATE_INL_H
+#else
+#define ALIQUOT_OPTIM_UPDATE_INL_H
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace aliquot::kernels::HWY_NAMESPACE {
+
+template <class D>
+HWY_INLINE hn::Vec<D> wide(D d, hn::Vec<Floats<D>> x) {
+  return hn::PromoteTo(d, x);
+}
+
+/// x + weight_decay · p, in double.
+template <class D>
+HWY_INLINE hn::Vec<D> decayed(D d, double weight_decay, hn::Vec<Floats<D>> p, hn::Vec<Floats<D>> x) {
+  return fused(hn::Set(d, weight_decay), wide(d, p), wide(d, x));
+}
+
+/// A running mean: keep·old + take·x, in double.
+struct Blend {
+  double keep, take;
+
+  explicit Blend(double beta) : keep(beta), take(1 - beta) {}
+  Blend(double keep, double take) : keep(keep), take(take) {}
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<Floats<D>> old, hn::Vec<D> x) const {
+    return fused(hn::Set(d, keep), wide(d, old), hn::Mul(hn::Set(d, take), x));
+  }
+};
+
+/// p − rate·p, rounded once: decay that does not pass through the gradient.
+template <class F>
+HWY_INLINE hn::Vec<F> shrunk(F f, float rate, hn::Vec<F> p) {
+  return fused(hn::Set(f, -rate), p, p);
+}
+
+template <class Formula, class Grad, class Publish>
+void run(const Slice& s, const Grad* grad, Publish* publish, const Formula& shared_formula) {
+  const Formula formula = shared_formula;  // a local copy can stay in registers: no store can alias it
+  float* const master = s.master;
+  const float factor = s.factor;
+  const auto element = [=](auto d, int64_t i) HWY_ATTR {
+    const Floats<decltype(d)> f;
+    const auto x = hn::Mul(load(f, grad + i), hn::Set(f, factor));
+    const auto p = formula(d, i, hn::LoadU(f, master + i), x);
+    store(f, p, master + i);
+    store(f, p, publish + i);
+  };
+  for_each(hn::ScalableTag<double>(), s.n, element);
+}
+
+/// Runs the formula over the slice, with the loop made for its gradient and published dtypes.
+template <class Formula>
+void update(const Slice& s, const Formula& formula) {
+  visit(s.grad, s.grad_dtype, [&](const auto* grad) {
+    if (s.publish == nullptr) return run(s, grad, static_cast<Nothing*>(nullptr), formula);
+    visit(s.publish, s.publish_dtype, [&](auto* publish) { run(s, grad, publish, formula); });
+  });
+}
+
+}  // namespace aliquot::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard per target
