@@ -1,7 +1,8 @@
 // A ds_config.json as typed values: what the engine reads, with DeepSpeed's key names and defaults.
 //
-// `load_config` (load.h) makes one from a file; programs may also fill one by hand. Sizes called *_bucket_size, *_threshold
-// and stage3_* are in elements, as in DeepSpeed. Values that "auto" left open have been resolved by `resolve_config`.
+// `load_config` (load.h) makes one from a file; programs may also fill one by hand. Sizes called
+// *_bucket_size, *_threshold and stage3_* are in elements, as in DeepSpeed. Values that "auto" left open have
+// been resolved by `resolve_config`.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +18,31 @@ enum class DType { fp32, bf16, fp16 };
 /// "fp32", "bf16", "fp16".
 const char* name_of(DType dtype);
 /// Bytes of one element.
-constexpr int64_t size_of(DType dtype) { return dtype == DType::fp32 ? 4 : 2; }
+constexpr int64_t size_of(DType dtype) {
+  return dtype == DType::fp32 ? 4 : 2;
+}
 
 enum class OffloadDevice { none, cpu, nvme };
 
 enum class OptimizerKind { adam, adamw, sgd, lion, adagrad, lamb };
 
-/// One optimizer and its defaults; parameter groups may override lr, betas and weight_decay (engine/engine.h).
+/// One optimizer and its defaults; parameter groups may override lr, betas and weight_decay
+/// (engine/engine.h).
 struct OptimizerConfig {
-  OptimizerKind kind = OptimizerKind::adamw;  ///< adam means L2 decay: `Adam` without "adam_w_mode": false is adamw
-  std::string type = "AdamW";                 ///< as written in the file
+  OptimizerKind kind =
+      OptimizerKind::adamw;    ///< adam means L2 decay: `Adam` without "adam_w_mode": false is adamw
+  std::string type = "AdamW";  ///< as written in the file
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  bool bias_correction = true;                   ///< Adam, AdamW, Lamb
-  double momentum = 0.0, dampening = 0.0;        ///< SGD
-  bool nesterov = false;                         ///< SGD
-  double max_coeff = 10.0, min_coeff = 0.01;     ///< Lamb
-  bool eps_inside_sqrt = false;                  ///< Lamb
-  double lr_decay = 0.0;                         ///< Adagrad: step t uses lr / (1 + (t-1)·lr_decay)
-  double initial_accumulator_value = 0.0;        ///< Adagrad: the sum of squares before the first step
+  bool bias_correction = true;                ///< Adam, AdamW, Lamb
+  double momentum = 0.0, dampening = 0.0;     ///< SGD
+  bool nesterov = false;                      ///< SGD
+  double max_coeff = 10.0, min_coeff = 0.01;  ///< Lamb
+  bool eps_inside_sqrt = false;               ///< Lamb
+  double lr_decay = 0.0;                      ///< Adagrad: step t uses lr / (1 + (t-1)·lr_decay)
+  double initial_accumulator_value = 0.0;     ///< Adagrad: the sum of squares before the first step
 
   bool operator==(const OptimizerConfig&) const = default;
 };

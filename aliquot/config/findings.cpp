@@ -1,0 +1,55 @@
+#include "aliquot/config/findings.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <tuple>
+
+namespace aliquot {
+namespace {
+
+std::string joined(const std::vector<std::string>& messages) {
+  if (messages.size() == 1) return messages.front();
+  return fmt::format("{} errors\n{}", messages.size(), fmt::join(messages, "\n"));
+}
+
+}  // namespace
+
+ConfigErrors::ConfigErrors(std::vector<std::string> messages)
+    : ConfigError(joined(messages)), messages_(std::move(messages)) {}
+
+void Findings::error(json::Position at, const std::string& path, const std::string& text) {
+  errors_.push_back({at, path, text});
+}
+void Findings::warn(json::Position at, const std::string& path, const std::string& text) {
+  warnings_.push_back({at, path, text});
+}
+void Findings::note(json::Position at, const std::string& path, const std::string& text) {
+  notes_.push_back({at, path, text});
+}
+
+bool Findings::failed(const std::string& path) const {
+  return std::ranges::any_of(
+      errors_, [&](const Finding& f) { return f.path == path || f.path.starts_with(path + "."); });
+}
+
+void Findings::throw_errors() const {
+  if (!errors_.empty()) throw ConfigErrors(errors());
+}
+
+std::string Findings::place(json::Position at) const {
+  return at.line == 0 ? file_ : fmt::format("{}:{}:{}", file_, at.line, at.column);
+}
+
+std::vector<std::string> Findings::lines(std::vector<Finding> findings) const {
+  const auto order = [](const Finding& f) { return std::tuple(f.at.line == 0, f.at.line, f.at.column); };
+  std::ranges::stable_sort(findings, {}, order);
+  std::vector<std::string> out;
+  for (const Finding& f : findings) {
+    out.push_back(fmt::format("{}: {}{}{}", place(f.at), f.path, f.path.empty() ? "" : ": ", f.text));
+  }
+  return out;
+}
+
+}  // namespace aliquot

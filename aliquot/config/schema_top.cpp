@@ -1,0 +1,244 @@
+// The top level, precision, monitors and the small blocks.
+#include "aliquot/config/schema.h"
+
+namespace aliquot::schema {
+namespace {
+
+Section top() {
+  Section s{.path = "", .types = {}, .keys = {}};
+  s.keys = {
+      integer("train_batch_size", "micro-batch × accumulation × world",
+              "samples of one optimizer step, over all ranks", to(&Config::train_batch_size))
+          .in(at_least(1))
+          .or_auto(),
+      integer("train_micro_batch_size_per_gpu", "derived", "samples of one forward on one rank",
+              to(&Config::train_micro_batch_size_per_gpu))
+          .in(at_least(1))
+          .or_auto(),
+      integer("gradient_accumulation_steps", "derived, else 1", "micro-batches of one optimizer step",
+              to(&Config::gradient_accumulation_steps))
+          .in(at_least(1))
+          .or_auto(),
+      block("optimizer", "the optimizer; without it the program brings its own"),
+      block("scheduler", "the learning-rate schedule; without it the rate is constant"),
+      block("fp16", "fp16 with loss scaling"),
+      block("bf16", "bf16").also({"bfloat16"}),
+      block("zero_optimization", "ZeRO: what is partitioned, and where it lives"),
+      number("gradient_clipping", "1.0", "largest global L2 norm of the gradients; 0: no clipping",
+             to(&Config::gradient_clipping))
+          .in(at_least(0))
+          .or_auto(),
+      choice("gradient_allreduce_op", {"mean", "sum"}, "mean",
+             "whether gradients are averaged or added over ranks", to(&Config::gradient_allreduce_op))
+          .in_any_case(),
+      boolean("prescale_gradients", "false", "divide by the world size before gradients travel in 16 bits",
+              to(&Config::prescale_gradients)),
+      number("gradient_predivide_factor", "1.0",
+             "divide by it before gradients travel in 16 bits, and multiply afterwards",
+             to(&Config::gradient_predivide_factor))
+          .in(above(0)),
+      dtype("communication_data_type", "the gradient's own", "round gradients to it before they travel",
+            to(&Config::communication_data_type))
+          .or_auto()
+          .or_null(),
+      block("data_types", "dtypes of accumulators and buffers"),
+      integer("steps_per_print", "never", "print a line every so many steps", to(&Config::steps_per_print))
+          .in(at_least(1))
+          .or_auto()
+          .or_null()
+          .or_infinity(),
+      boolean("wall_clock_breakdown", "false", "time of forward, backward and step in monitors and progress",
+              to(&Config::wall_clock_breakdown)),
+      block("tensorboard", "scalars for TensorBoard"),
+      block("csv_monitor", "scalars as CSV files, one a metric"),
+      block("aliquot", "what DeepSpeed has no key for"),
+
+      block("activation_checkpointing", "DeepSpeed's own activation checkpointing"),
+      block("aio", "reads and writes of NVMe offload"),
+      block("checkpoint", "checkpoints to resume from"),
+      block("timers", "DeepSpeed's throughput timer"),
+      no_effect(boolean("dump_state", "false"),
+                "the start-up summary and config.json always show the resolved configuration"),
+      no_effect(boolean("memory_breakdown", "false"),
+                "every record of metrics.jsonl holds memory by kind and place"),
+      no_effect(boolean("dataloader_drop_last", "false"), "the sampler never makes a smaller last batch"),
+      no_effect(text("log_level", "none").or_null(), "there is one level: what needs attention is printed"),
+      no_effect(integer("vocabulary_size", "none").or_null(),
+                "DeepSpeed only warns where it is no multiple of 8"),
+      no_effect(boolean("zero_allow_untested_optimizer", "false"),
+                "every optimizer here is tested with every stage"),
+      no_effect(boolean("zero_force_ds_cpu_optimizer", "true"), "there is one kernel per optimizer"),
+      no_effect(dtype("seq_parallel_communication_data_type", "fp32"), "there is no sequence parallelism"),
+      integer("allgather_size", "5e8", "elements of one gather, with \"zero_optimization\": true only",
+              to(&Config::zero, &ZeroConfig::allgather_bucket_size))
+          .in(at_least(1))
+          .instead_use("zero_optimization.allgather_bucket_size"),
+  };
+  return s;
+}
+
+Section fp16() {
+  Section s{.path = "fp16", .types = {}, .keys = {}};
+  s.keys = {
+      boolean("enabled", "false", "compute in fp16; \"auto\" is false",
+              to(&Config::fp16, &Fp16Config::enabled))
+          .or_auto(),
+      number("loss_scale", "0", "a fixed loss scale; 0: dynamic", to(&Config::fp16, &Fp16Config::loss_scale))
+          .in(at_least(0))
+          .or_auto(),
+      integer("initial_scale_power", "16", "the dynamic scale starts at 2 to this power",
+              to(&Config::fp16, &Fp16Config::initial_scale_power))
+          .in(between(0, 127))
+          .or_auto(),
+      integer("loss_scale_window", "1000",
+              "steps without overflow before the scale doubles; at least 1 where the scale is dynamic",
+              to(&Config::fp16, &Fp16Config::loss_scale_window))
+          .or_auto()
+          .not_boolean(),
+      integer("hysteresis", "2", "overflows before the scale halves",
+              to(&Config::fp16, &Fp16Config::hysteresis))
+          .in(at_least(1))
+          .or_auto(),
+      boolean("consecutive_hysteresis", "false", "any step without overflow refills the hysteresis",
+              to(&Config::fp16, &Fp16Config::consecutive_hysteresis))
+          .or_auto(),
+      integer("min_loss_scale", "1",
+              "the dynamic scale never falls below; at least 1 where the scale is dynamic",
+              to(&Config::fp16, &Fp16Config::min_loss_scale))
+          .or_auto()
+          .not_boolean(),
+      refused(boolean("auto_cast", "false").or_auto(),
+              "a model's inputs are left as they are: cast them in forward", {false}),
+      refused(boolean("fp16_master_weights_and_grads", "false").or_auto(), "master weights are fp32 for now",
+              {false}),
+  };
+  return s;
+}
+
+Section bf16() {
+  Section s{.path = "bf16", .types = {}, .keys = {}};
+  s.keys = {
+      boolean("enabled", "false", "compute in bf16; \"auto\" is true unless fp16 is on",
+              to(&Config::bf16, &Bf16Config::enabled))
+          .or_auto(),
+      boolean("check_grad_overflow", "true", "skip a step whose gradients are not finite",
+              to(&Config::bf16, &Bf16Config::check_grad_overflow))
+          .or_auto(),
+      no_effect(boolean("immediate_grad_update", "false").or_auto(),
+                "gradients always leave as soon as they are ready"),
+      refused(boolean("bf16_master_weights_and_grads", "false").or_auto(), "master weights are fp32 for now",
+              {false}),
+      refused(boolean("bf16_optimizer_states", "false").or_auto(), "optimizer states are fp32 for now",
+              {false}),
+  };
+  return s;
+}
+
+Section data_types() {
+  Section s{.path = "data_types", .types = {}, .keys = {}};
+  s.keys = {
+      dtype("grad_accum_dtype", "fp32", "dtype of accumulated gradients and gradient shards",
+            to(&Config::grad_accum_dtype))
+          .or_auto()
+          .or_null(),
+      dtype("param_dtype", "that of fp16 and bf16", "must agree with fp16.enabled and bf16.enabled")
+          .or_auto()
+          .or_null(),
+      dtype("buffer_dtype", "unchanged", "cast floating-point buffers to it", to(&Config::buffer_dtype))
+          .or_auto()
+          .or_null(),
+  };
+  return s;
+}
+
+Section monitor(std::string name, MonitorConfig Config::*part) {
+  Section s{.path = std::move(name), .types = {}, .keys = {}};
+  s.keys = {
+      boolean("enabled", "false", "write it", to(part, &MonitorConfig::enabled)),
+      text("output_path", "\"\"", "folder", to(part, &MonitorConfig::output_path)),
+      text("job_name", "\"DeepSpeedJobName\"", "folder below it", to(part, &MonitorConfig::job_name)),
+  };
+  return s;
+}
+
+Section aliquot_block() {
+  Section s{.path = "aliquot", .types = {}, .keys = {}};
+  s.keys = {
+      texts("keep_fp32", "[]", "parameters whose name holds one of these stay fp32 in a 16-bit model",
+            to(&Config::keep_fp32)),
+  };
+  return s;
+}
+
+Section activation_checkpointing() {
+  const std::string why = "it concerns DeepSpeed's own checkpointing function, which no model here calls";
+  Section s{.path = "activation_checkpointing", .types = {}, .keys = {}};
+  for (const char* name : {"partition_activations", "contiguous_memory_optimization", "cpu_checkpointing",
+                           "profile", "synchronize_checkpoint_boundary"}) {
+    s.keys.push_back(no_effect(boolean(name, "false"), why));
+  }
+  s.keys.push_back(no_effect(integer("number_checkpoints", "none").in(at_least(1)).or_null(), why));
+  return s;
+}
+
+Section aio() {
+  const std::string why = "it is read by NVMe offload only";
+  Section s{.path = "aio", .types = {}, .keys = {}};
+  s.keys = {
+      no_effect(integer("block_size", "1048576").in(at_least(1)), why),
+      no_effect(integer("queue_depth", "8").in(at_least(1)), why),
+      no_effect(integer("intra_op_parallelism", "1").in(at_least(1)).once({"thread_count"}), why),
+      no_effect(boolean("single_submit", "false"), why),
+      no_effect(boolean("overlap_events", "true"), why),
+      refused(boolean("use_gds", "false"), "GPUDirect Storage needs a CUDA device", {false}),
+  };
+  return s;
+}
+
+Section checkpoint() {
+  const std::string why = "checkpoints to resume from are not written yet";
+  Section s{.path = "checkpoint", .types = {}, .keys = {}};
+  s.keys = {
+      no_effect(choice("tag_validation", {"Warn", "Ignore", "Fail"}, "Warn").in_any_case(), why),
+      refused(boolean("load_universal", "false"), "checkpoints to resume from are not read yet", {false}),
+      no_effect(boolean("use_node_local_storage", "false"), why),
+      no_effect(boolean("checkpoint_serialization", "true"), why),
+      no_effect(anything("parallel_write", "{}"), why),
+      no_effect(anything("writer", "{}"), why),
+  };
+  return s;
+}
+
+Section timers() {
+  Section s{.path = "timers", .types = {}, .keys = {}};
+  s.keys = {block("throughput", "DeepSpeed's throughput timer")};
+  return s;
+}
+
+Section throughput() {
+  const std::string why = "tokens per second are always measured, at step boundaries";
+  Section s{.path = "timers.throughput", .types = {}, .keys = {}};
+  s.keys = {no_effect(boolean("enabled", "true"), why), no_effect(boolean("synchronized", "true"), why)};
+  return s;
+}
+
+}  // namespace
+
+std::vector<Section> top_sections() {
+  Section file = top();
+  for (Key& key : refused_top_keys()) file.keys.push_back(std::move(key));
+  return {std::move(file),
+          fp16(),
+          bf16(),
+          data_types(),
+          monitor("tensorboard", &Config::tensorboard),
+          monitor("csv_monitor", &Config::csv_monitor),
+          aliquot_block(),
+          activation_checkpointing(),
+          aio(),
+          checkpoint(),
+          timers(),
+          throughput()};
+}
+
+}  // namespace aliquot::schema
