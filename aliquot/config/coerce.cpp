@@ -143,8 +143,6 @@ std::string show_range(const Range& r, const char* thing) {
 
 std::optional<Scalar> coerce(const Key& key, const json::Value& v) {
   using json::Kind;
-  if (v.kind == Kind::null && key.takes_null) return Scalar(std::monostate{});
-  if (v.kind == Kind::number && v.number == INFINITY && key.takes_infinity) return Scalar(std::monostate{});
   switch (key.type) {
     case Type::boolean:
       return scalar(to_boolean(v));
@@ -208,6 +206,11 @@ std::string expected(const Key& key) {
   if (key.takes_auto) out += ", or \"auto\"";
   if (key.takes_null) out += ", or null";
   return out;
+}
+
+bool is_absent(const Key& key, const json::Value& v) {
+  const bool infinite = v.kind == json::Kind::number && std::isinf(v.number) && v.number > 0;
+  return (v.kind == json::Kind::null && key.takes_null) || (infinite && key.takes_infinity);
 }
 
 bool is_off(const json::Value& v) {

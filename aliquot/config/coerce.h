@@ -15,6 +15,9 @@ namespace aliquot::schema {
 /// The value as the key's type, or nothing if it is none, or out of the key's range.
 std::optional<Scalar> coerce(const Key& key, const json::Value& value);
 
+/// Whether the value says that the key is as if not there: null, or Infinity where it means "never".
+bool is_absent(const Key& key, const json::Value& value);
+
 /// What the key expects, for messages: "an integer of at least 1", "one of none, cpu, nvme".
 std::string expected(const Key& key);
 /// The key's type and range in few words, for docs.

@@ -126,7 +126,8 @@ class Loader {
 
   void read(const Key& key, const std::string& path, const json::Member& m) {
     const json::Value& v = m.value;
-    if (key.type == schema::Type::block) return read_block(key, path, m);
+    if (schema::is_absent(key, v)) return;
+    if (key.type == schema::Type::block) return read_block(path, m);
     if (v.kind == json::Kind::string && v.text == "auto" && key.takes_auto) {
       out_.open[path] = v.at;
       return;
@@ -147,11 +148,10 @@ class Loader {
     if (key.store) key.store(out_.draft, *value);
   }
 
-  void read_block(const Key& key, const std::string& path, const json::Member& m) {
+  void read_block(const std::string& path, const json::Member& m) {
     const json::Value& v = m.value;
     if (path == "optimizer.params" || path == "scheduler.params") return;  // read once the type is known
     if (path == "zero_optimization" && v.kind == json::Kind::boolean) return read_zero_boolean(v);
-    if (v.kind == json::Kind::null && key.takes_null) return;
     if (v.kind != json::Kind::object)
       return error(v.at, path, fmt::format("{}: expected an object, {{ … }}", json::show(v)));
     out_.given[path] = {m.at, {}};

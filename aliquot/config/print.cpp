@@ -205,7 +205,8 @@ std::string fallback_of(const std::string& path) {
 }  // namespace
 
 std::string resolved_json(const Config& config) {
-  return config_json(config).dump(2) + "\n";
+  // Text that is not UTF-8 can only come from a Config made by hand.
+  return config_json(config).dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string value_text(const Config& config, const std::string& path) {

@@ -201,8 +201,7 @@ class Resolver {
 
   void overlap() {
     ZeroConfig& z = out_.config.zero;
-    const Given* g = given("zero_optimization.overlap_comm");
-    if (g == nullptr || g->value == schema::Scalar{}) z.overlap_comm = z.stage == 3;
+    if (given("zero_optimization.overlap_comm") == nullptr) z.overlap_comm = z.stage == 3;
     if (is_open("zero_optimization.overlap_comm"))
       tell("zero_optimization.overlap_comm", z.overlap_comm, "true at stage 3 only");
   }

@@ -177,7 +177,7 @@ class Rules {
     if (!c_.optimizer) return;
     const std::string path = "scheduler.params.warmup_max_lr";
     const std::vector<double>& peak = c_.scheduler.warmup_max_lr;
-    if (peak.empty()) {
+    if (peak.empty() && !loaded_.open.contains(path)) {
       findings_.note(at("scheduler"), path,
                      fmt::format("not given: the warm-up ends at the optimizer's lr, {}", c_.optimizer->lr));
     } else if (std::ranges::any_of(peak, [&](double p) { return p != c_.optimizer->lr; })) {

@@ -59,7 +59,8 @@ constexpr Range fraction() {
   return {.low = 0, .high = 1, .high_open = true};
 }
 
-/// A value of a key after DeepSpeed's coercions; monostate is null. A dtype is its canonical name.
+/// A value of a key after DeepSpeed's coercions; monostate where only its presence is known. A dtype is its
+/// canonical name.
 using Scalar = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<double>,
                             std::vector<std::string>>;
 using Store = std::function<void(Config&, const Scalar&)>;
@@ -75,8 +76,8 @@ struct Key {
   std::vector<std::string> choices;
   bool any_case = false;               ///< choices are compared without case
   bool takes_auto = false;             ///< "auto" stays open until resolve_config
-  bool takes_null = false;             ///< null is the default
-  bool takes_infinity = false;         ///< Infinity is null
+  bool takes_null = false;             ///< null is as if the key were not there
+  bool takes_infinity = false;         ///< and so is Infinity
   bool no_boolean = false;             ///< an integer that true and false do not stand for
   std::vector<std::string> aliases;    ///< other names, as good as this one
   std::vector<std::string> old_names;  ///< deprecated names
@@ -133,11 +134,7 @@ void assign(AllreduceOp& field, const Scalar& value);
 void assign(WarmupType& field, const Scalar& value);
 template <class T>
 void assign(std::optional<T>& field, const Scalar& value) {
-  if (std::holds_alternative<std::monostate>(value)) {
-    field.reset();
-  } else {
-    assign(field.emplace(), value);
-  }
+  assign(field.emplace(), value);
 }
 
 template <class T>

@@ -10,17 +10,20 @@ Section top() {
       integer("train_batch_size", "micro-batch × accumulation × world",
               "samples of one optimizer step, over all ranks", to(&Config::train_batch_size))
           .in(at_least(1))
-          .or_auto(),
+          .or_auto()
+          .or_null(),
       integer("train_micro_batch_size_per_gpu", "derived", "samples of one forward on one rank",
               to(&Config::train_micro_batch_size_per_gpu))
           .in(at_least(1))
-          .or_auto(),
+          .or_auto()
+          .or_null(),
       integer("gradient_accumulation_steps", "derived, else 1", "micro-batches of one optimizer step",
               to(&Config::gradient_accumulation_steps))
           .in(at_least(1))
-          .or_auto(),
-      block("optimizer", "the optimizer; without it the program brings its own"),
-      block("scheduler", "the learning-rate schedule; without it the rate is constant"),
+          .or_auto()
+          .or_null(),
+      block("optimizer", "the optimizer; without it the program brings its own").or_null(),
+      block("scheduler", "the learning-rate schedule; without it the rate is constant").or_null(),
       block("fp16", "fp16 with loss scaling"),
       block("bf16", "bf16").also({"bfloat16"}),
       block("zero_optimization", "ZeRO: what is partitioned, and where it lives"),

@@ -1,8 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <numeric>
-
-#include <fmt/format.h>
 
 #include "aliquot/config/schema.h"
 
@@ -37,11 +37,40 @@ std::vector<std::string> names_of(const Key& key) {
   return names;
 }
 
-std::string place(const Section& section) {
-  if (section.path.empty()) return "at the top level";
-  std::string types;
-  for (const std::string& type : section.types) types += (types.empty() ? " of " : ", ") + type;
-  return fmt::format("in {}{}", section.path, types);
+// Where a key of exactly that name is known: first among the keys that work, else among all.
+std::string home_of(const Section& section, std::string_view name) {
+  std::string types, places;
+  for (const bool working : {true, false}) {
+    for (const Section& other : sections()) {
+      const Key* key = &other == &section ? nullptr : other.find(name);
+      if (key == nullptr || (working && key->support != Support::works)) continue;
+      if (other.path == section.path) {
+        for (const std::string& type : other.types) types += (types.empty() ? "" : ", ") + type;
+      } else {
+        places += places.empty() ? "" : ", or ";
+        places += other.path.empty() ? "at the top level" : "in " + other.path;
+      }
+    }
+    if (!types.empty()) return fmt::format("{} is a parameter of {}", name, types);
+    if (!places.empty()) return fmt::format("{} belongs {}", name, places);
+  }
+  return "";
+}
+
+// The nearest name anywhere in the file, with its path.
+std::string nearest_anywhere(std::string_view name) {
+  std::vector<std::string> names, paths;
+  for (const Section& section : sections()) {
+    for (const Key& key : section.keys) {
+      for (std::string& n : names_of(key)) {
+        paths.push_back(join(section.path, n));
+        names.push_back(std::move(n));
+      }
+    }
+  }
+  const std::string near = nearest(name, names);
+  const auto index = static_cast<size_t>(std::ranges::find(names, near) - names.begin());
+  return near.empty() ? "" : paths[index];
 }
 
 }  // namespace
@@ -64,34 +93,14 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
 }
 
 std::string suggestion(const Section& section, std::string_view name) {
-  std::string belongs;
-  for (const Section& other : sections()) {
-    if (&other == &section || other.find(name) == nullptr) continue;
-    belongs += (belongs.empty() ? "" : ", or ") + place(other);
-  }
-  if (!belongs.empty()) return fmt::format("{} belongs {}", name, belongs);
-
-  std::vector<std::string> near;
+  if (std::string home = home_of(section, name); !home.empty()) return home;
+  std::vector<std::string> here;
   for (const Key& key : section.keys) {
-    for (std::string& n : names_of(key)) near.push_back(std::move(n));
+    for (std::string& n : names_of(key)) here.push_back(std::move(n));
   }
-  if (const std::string here = nearest(name, near); !here.empty()) {
-    return fmt::format("did you mean {}?", join(section.path, here));
-  }
-  std::vector<std::string> far;
-  std::vector<const Section*> owners;
-  for (const Section& other : sections()) {
-    for (const Key& key : other.keys) {
-      for (std::string& n : names_of(key)) {
-        far.push_back(std::move(n));
-        owners.push_back(&other);
-      }
-    }
-  }
-  const std::string there = nearest(name, far);
-  if (there.empty()) return "";
-  const auto index = static_cast<size_t>(std::find(far.begin(), far.end(), there) - far.begin());
-  return fmt::format("did you mean {}?", join(owners[index]->path, there));
+  const std::string near = nearest(name, here);
+  const std::string path = near.empty() ? nearest_anywhere(name) : join(section.path, near);
+  return path.empty() ? "" : fmt::format("did you mean {}?", path);
 }
 
 }  // namespace aliquot::schema
