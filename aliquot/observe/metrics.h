@@ -25,18 +25,18 @@ StepRecord parse_record(const std::string& line);
 /// What summary.json holds. The caller gives the first part, MetricsWriter counts the second.
 struct RunSummary {
   std::string status = "finished";  ///< "finished", "interrupted" or "failed"
-  std::string error;                ///< of a failed run
-  std::string model, dtype;
+  std::string error{};              ///< of a failed run
+  std::string model{}, dtype{};
   int64_t parameters = 0, world = 1, zero_stage = 0;
   int64_t seq_len = 0, train_batch_size = 0;
   uint64_t seed = 0;
   double seconds = 0;  ///< from the start of the process to here
 
   int64_t steps = 0, skipped_steps = 0, samples = 0, tokens = 0;
-  std::optional<double> loss, eval_loss,
-      best_eval_loss;  ///< loss: of the last step; eval_loss: the last computed
-  std::optional<double> tokens_per_s, matmul_percent;  ///< over all steps but the first, which warms up
-  std::map<std::string, PlaceMemory> memory;           ///< peaks over the run
+  std::optional<double> loss{};                            ///< of the last step
+  std::optional<double> eval_loss{}, best_eval_loss{};     ///< the last computed, the least
+  std::optional<double> tokens_per_s{}, matmul_percent{};  ///< over all steps but the first, which warms up
+  std::map<std::string, PlaceMemory> memory{};             ///< peaks over the run
   int64_t records_lost = 0;  ///< steps missing in metrics.jsonl, the disk being full
 };
 

@@ -24,10 +24,10 @@ struct ProgressOptions {
   int64_t steps_per_print = 0;  ///< DeepSpeed's: plain lines each so many steps; 0: by time
   std::FILE* out = stdout;
   std::FILE* messages = stderr;
-  std::optional<bool> terminal;  ///< unset: whether `out` is one, and not a dumb one
+  std::optional<bool> terminal{};  ///< unset: whether `out` is one, and not a dumb one
   std::function<int()>
       width;  ///< columns; unset: asked of the terminal at every drawing, 80 if it does not know
-  std::function<double()> clock;  ///< seconds; unset: the steady clock
+  std::function<double()> clock{};  ///< seconds; unset: the steady clock
 };
 
 class Progress {
