@@ -92,11 +92,11 @@ std::string grid_of(const std::vector<double>& ticks_x, const std::vector<double
 }
 
 /// The numbers as a JSON list's inside.
-std::string json_list(const std::vector<double>& values, double divisor) {
+std::string json_list(const std::vector<double>& values, double divisor, int digits) {
   std::string list;
   for (const double value : values) {
     if (!list.empty()) list += ',';
-    list += std::isfinite(value) ? fmt::format("{:.7g}", value / divisor) : "null";
+    list += std::isfinite(value) ? fmt::format("{:.{}g}", value / divisor, digits) : "null";
   }
   return list;
 }
@@ -108,8 +108,9 @@ std::string json_of(const Chart& chart, const Axis& x, const Scale& scale) {
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const Series& curve = chart.series[i];
     if (!series.empty()) series += ',';
-    series += fmt::format(R"({{"name":"{}","color":"{}","x":[{}],"y":[{}]}})", escape_html(curve.name),
-                          color_of(chart, i), json_list(curve.x, 1), json_list(curve.y, scale.divisor));
+    series +=
+        fmt::format(R"({{"name":"{}","color":"{}","x":[{}],"y":[{}]}})", escape_html(curve.name),
+                    color_of(chart, i), json_list(curve.x, 1, 15), json_list(curve.y, scale.divisor, 4));
   }
   return fmt::format(R"({{"x0":{:.6g},"x1":{:.6g},"unit":"{}","series":[{}]}})", x.from, x.to, scale.unit,
                      series);

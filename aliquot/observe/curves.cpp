@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -33,6 +35,18 @@ Series curve(std::string name, const Records& records,
   return series;
 }
 
+double greatest_of(const Series& series) {
+  double greatest = 0;
+  for (const double y : series.y) greatest = std::max(greatest, std::isfinite(y) ? y : 0);
+  return greatest;
+}
+
+/// The legend's order is then the curves' own, from the top.
+void sort_by_size(std::vector<Series>& series) {
+  std::stable_sort(series.begin(), series.end(),
+                   [](const Series& a, const Series& b) { return greatest_of(a) > greatest_of(b); });
+}
+
 Chart loss_chart(const Records& records) {
   Chart chart{.title = "Loss", .from_zero = false};
   chart.series.push_back(curve("training", records, [](const StepRecord& r) { return r.loss; }));
@@ -60,6 +74,7 @@ Chart phase_chart(const Records& records) {
     series.neutral = phase == "total";
     chart.series.push_back(std::move(series));
   }
+  sort_by_size(chart.series);
   return chart;
 }
 
@@ -87,6 +102,7 @@ std::vector<Chart> memory_charts(const Records& records) {
     chart.series.push_back(
         curve("total", records, [&](const StepRecord& r) { return memory_peak(r, place, ""); }));
     chart.series.back().neutral = true;
+    sort_by_size(chart.series);
     charts.push_back(std::move(chart));
   }
   return charts;
@@ -101,7 +117,7 @@ std::string key_figures(const RunSummary& summary) {
   figures += figure("tokens", human_count(static_cast<double>(summary.tokens)));
   if (summary.loss) figures += figure("loss", fmt::format("{:.3f}", *summary.loss));
   if (summary.eval_loss) figures += figure("held-out loss", fmt::format("{:.3f}", *summary.eval_loss));
-  if (summary.tokens_per_s) figures += figure("tokens per second", human_count(*summary.tokens_per_s));
+  if (summary.tokens_per_s) figures += figure("tokens/s", human_count(*summary.tokens_per_s));
   if (summary.matmul_percent.value_or(0) > 0)
     figures += figure("of matmul limit", fmt::format("{:.0f} %", *summary.matmul_percent));
   for (const auto& [place, memory] : summary.memory)

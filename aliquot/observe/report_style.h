@@ -34,8 +34,8 @@ svg text { fill: var(--quiet); font-size: 11px; }
 .grid { stroke: var(--line); }
 .curve { fill: none; stroke-width: 1.75; stroke-linejoin: round; stroke-linecap: round; }
 .cursor { stroke: var(--quiet); stroke-dasharray: 2 3; }
-.readout { position: absolute; pointer-events: none; padding: 6px 10px; border-radius: 6px; font-size: 12px;
-  background: var(--ink); color: var(--card); white-space: nowrap; }
+.readout { position: absolute; z-index: 1; pointer-events: none; padding: 6px 10px; border-radius: 6px; font-size: 12px;
+  background: var(--card); border: 1px solid var(--line); box-shadow: 0 4px 16px #0003; white-space: nowrap; }
 )css";
 
 /// Reads out the values of the recorded step nearest to the pointer.
@@ -64,9 +64,9 @@ for (const figure of document.querySelectorAll("figure")) {
     const x = left + (step - data.x0) / (data.x1 - data.x0) * (right - left);
     cursor.setAttribute("d", `M${x} 8V${height - 26}`);
     readout.hidden = false;
-    const place = x / width * box.width + svg.offsetLeft, flip = place > figure.clientWidth / 2;
-    readout.style.left = `${flip ? place - readout.offsetWidth - 12 : place + 12}px`;
-    readout.style.top = `${svg.offsetTop + 12}px`;
+    const frame = figure.getBoundingClientRect(), place = box.left - frame.left + x / width * box.width;
+    readout.style.left = `${place > frame.width / 2 ? place - readout.offsetWidth - 12 : place + 12}px`;
+    readout.style.top = `${box.top - frame.top + 12}px`;
   });
   svg.addEventListener("pointerleave", hide);
   hide();

@@ -122,6 +122,13 @@ TEST_F(Report, HasAChartForEachCurveAndNeedsNothingBesideItself) {
   for (const char* outside : {"http:", "https:", "src=", "href=", "@import", "url("})
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
   EXPECT_LT(page.size(), 100000U);
+  const auto memory = data_of(page.substr(page.find("<figcaption>Memory on device")));
+  std::vector<std::string> names;
+  for (const auto& series : memory.at("series")) names.push_back(series.at("name"));
+  EXPECT_EQ(names, (std::vector<std::string>{"total", "grads", "params"}));
+  EXPECT_EQ(memory.at("unit"), "MiB");
+  EXPECT_EQ(memory.at("series")[1].at("y").size(), 100U);
+  EXPECT_EQ(memory.at("series")[1].at("y")[99], 4);
 }
 
 TEST_F(Report, StaysSmallForLongRuns) {
