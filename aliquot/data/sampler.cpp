@@ -21,6 +21,9 @@ void check_options(const SamplerOptions& options) {
   if (!(options.eval_fraction >= 0 && options.eval_fraction < 1))
     throw ConfigError(fmt::format(
         "the held-out fraction is {}: give one from 0 (nothing held out) to below 1", options.eval_fraction));
+  if (options.max_eval_rows < 0)
+    throw ConfigError(
+        fmt::format("an evaluation of {} sequences cannot be; give 0 for all", options.max_eval_rows));
 }
 
 void check_text_vocabulary(const TokenSource& source, int64_t vocab_size) {
@@ -79,9 +82,13 @@ void Sampler::fill(int64_t step, const BatchSlice& slice, std::span<int64_t> ids
     copy_window(window(step, slice.first_row() + row), row, ids, targets);
 }
 
+int64_t Sampler::eval_rows() const {
+  return options_.max_eval_rows > 0 ? std::min(options_.max_eval_rows, eval_windows_) : eval_windows_;
+}
+
 int64_t Sampler::eval_batches(int64_t world, int64_t micro_batch) const {
   const int64_t rows = world * micro_batch;
-  return (eval_windows_ + rows - 1) / rows;
+  return (eval_rows() + rows - 1) / rows;
 }
 
 int64_t Sampler::fill_eval(int64_t index, const BatchSlice& slice, std::span<int64_t> ids,
@@ -90,10 +97,12 @@ int64_t Sampler::fill_eval(int64_t index, const BatchSlice& slice, std::span<int
   if (index < 0 || index >= eval_batches(slice.world, slice.micro_batch))
     throw UsageError(fmt::format("there is no evaluation batch {}: {} held-out sequences make {}", index,
                                  eval_windows_, eval_batches(slice.world, slice.micro_batch)));
-  const int64_t first = (index * slice.world + slice.rank) * slice.micro_batch;
-  for (int64_t row = 0; row < slice.micro_batch; ++row)
-    copy_window(train_windows_ + std::min(first + row, eval_windows_ - 1), row, ids, targets);
-  return std::clamp<int64_t>(eval_windows_ - first, 0, slice.micro_batch);
+  const int64_t first = (index * slice.world + slice.rank) * slice.micro_batch, rows = eval_rows();
+  for (int64_t row = 0; row < slice.micro_batch; ++row) {
+    const int64_t held_out = std::min(first + row, rows - 1) * eval_windows_ / rows;
+    copy_window(train_windows_ + held_out, row, ids, targets);
+  }
+  return std::clamp<int64_t>(rows - first, 0, slice.micro_batch);
 }
 
 void Sampler::check_buffers(const BatchSlice& slice, std::span<int64_t> ids,

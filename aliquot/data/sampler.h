@@ -21,6 +21,7 @@ struct SamplerOptions {
   int64_t vocab_size = 0;   ///< of the model: an id at or above it is an IoError
   uint64_t seed = 0;
   double eval_fraction = 0.01;  ///< of the windows, rounded, at least one; 0: nothing is held out
+  int64_t max_eval_rows = 256;  ///< held-out windows that an evaluation takes, evenly spaced; 0: all of them
 };
 
 /// The rows that one rank takes from a global batch in one micro-step, DeepSpeed's order: micro-step by
@@ -44,8 +45,9 @@ class Sampler {
   /// vocabulary.
   void fill(int64_t step, const BatchSlice& slice, std::span<int64_t> ids, std::span<int64_t> targets) const;
 
-  /// Evaluation takes the held-out windows in order, `world · micro_batch` at a time: the number of such
-  /// batches. Every rank runs all of them, since sharded parameters are gathered by all ranks together.
+  /// Evaluation takes eval_rows() of the held-out windows in order, `world · micro_batch` at a time: the
+  /// number of such batches. Every rank runs all of them, since sharded parameters are gathered by all ranks
+  /// together.
   int64_t eval_batches(int64_t world, int64_t micro_batch) const;
 
   /// Fills batch `index` of the evaluation like fill() (the slice's micro_step is not read) and returns how
@@ -55,7 +57,8 @@ class Sampler {
                     std::span<int64_t> targets) const;
 
   int64_t train_windows() const { return train_windows_; }
-  int64_t eval_windows() const { return eval_windows_; }
+  int64_t eval_windows() const { return eval_windows_; }  ///< held out
+  int64_t eval_rows() const;                              ///< of those, the ones an evaluation takes
   /// The epochs done when step `step` begins, as a fraction: 2.25.
   double epoch(int64_t step) const;
   const TokenSource& source() const { return *source_; }

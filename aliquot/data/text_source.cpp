@@ -116,7 +116,7 @@ FolderListing list_folder(const fs::path& folder) {
     }
     std::error_code dangling;
     if (!entry->is_regular_file(dangling)) continue;
-    if (entry->file_size() == 0)
+    if (size_of_file(entry->path()) == 0)
       ++listing.empty;
     else
       (is_binary(entry->path()) ? listing.binary : listing.text).push_back(entry->path());

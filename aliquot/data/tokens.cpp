@@ -71,7 +71,7 @@ DataFormat parse_data_format(std::string_view name) {
       fmt::format("unknown data format \"{}\"; expected auto, text, llmc, nanogpt or megatron", name));
 }
 
-std::unique_ptr<TokenSource> open_tokens(const fs::path& path, DataFormat format) {
+std::unique_ptr<TokenSource> open_tokens(const fs::path& path, DataFormat format) try {
   const bool by_name = format == DataFormat::automatic || format == DataFormat::megatron;
   if (by_name && !fs::exists(path) && has_index(path)) return open_megatron(path);
   if (!fs::exists(path))
@@ -92,6 +92,8 @@ std::unique_ptr<TokenSource> open_tokens(const fs::path& path, DataFormat format
     default:
       return open_text_file(path);
   }
+} catch (const fs::filesystem_error& error) {
+  throw IoError(fmt::format("cannot examine {}: {}", path.string(), error.code().message()));
 }
 
 }  // namespace aliquot

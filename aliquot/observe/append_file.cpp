@@ -61,7 +61,8 @@ void write_new(const fs::path& path, std::string_view contents) {
 void prepare_output_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error || !fs::is_directory(folder))
+  std::error_code ignored;
+  if (error || !fs::is_directory(folder, ignored))
     throw IoError(fmt::format("cannot create the output folder {}: {}; choose another", folder.string(),
                               error ? error.message() : "a file of that name is in the way"));
   const fs::path probe = folder / fmt::format(".writable.{}", getpid());

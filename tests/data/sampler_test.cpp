@@ -144,7 +144,8 @@ RC_GTEST_PROP(Sampler, HeldOutIsNeverTrainedOn, ()) {
   const auto sampler = make(tokens, {.seq_len = seq_len,
                                      .train_batch = 4,
                                      .seed = *rc::gen::arbitrary<uint64_t>(),
-                                     .eval_fraction = *rc::gen::element(0.01, 0.2, 0.9)});
+                                     .eval_fraction = *rc::gen::element(0.01, 0.2, 0.9),
+                                     .max_eval_rows = 0});
   std::multiset<int64_t> held_out;
   std::vector<int64_t> ids(micro_batch * seq_len), targets(ids.size());
   for (int64_t index = 0; index < sampler.eval_batches(world, micro_batch); ++index)
@@ -163,6 +164,21 @@ RC_GTEST_PROP(Sampler, HeldOutIsNeverTrainedOn, ()) {
     for (const int64_t id : rows.ids) RC_ASSERT(held_out.count(id) == 0);
     for (const int64_t target : rows.targets) RC_ASSERT(held_out.count(target) == 0);
   }
+}
+
+TEST(Sampler, AnEvaluationTakesEvenlySpacedWindows) {
+  const auto sampler = make(1001, {.seq_len = 1, .train_batch = 1, .eval_fraction = 0.5, .max_eval_rows = 8});
+  ASSERT_EQ(sampler.eval_windows(), 500);
+  ASSERT_EQ(sampler.eval_rows(), 8);
+  ASSERT_EQ(sampler.eval_batches(2, 3), 2);
+  std::vector<int64_t> seen, ids(3), targets(3);
+  for (int64_t index = 0; index < 2; ++index)
+    for (int64_t rank = 0; rank < 2; ++rank) {
+      const auto rows = sampler.fill_eval(index, {0, rank, 2, 3}, ids, targets);
+      seen.insert(seen.end(), ids.begin(), ids.begin() + rows);
+    }
+  EXPECT_EQ(seen, (std::vector<int64_t>{500, 562, 625, 687, 750, 812, 875, 937}));
+  EXPECT_EQ(make(1001, {.seq_len = 1, .train_batch = 1, .eval_fraction = 0}).eval_batches(2, 3), 0);
 }
 
 TEST(Sampler, SeedAndEpochShuffleAnew) {
@@ -207,6 +223,7 @@ TEST(Sampler, RefusesBadOptions) {
   EXPECT_THROW(make(100, {.seq_len = 4, .train_batch = 0}), ConfigError);
   EXPECT_THROW(make(100, {.seq_len = 4, .train_batch = 1, .eval_fraction = 1.0}), ConfigError);
   EXPECT_THROW(make(100, {.seq_len = 4, .train_batch = 1, .eval_fraction = -0.1}), ConfigError);
+  EXPECT_THROW(make(100, {.seq_len = 4, .train_batch = 1, .max_eval_rows = -1}), ConfigError);
 }
 
 TEST(Sampler, RefusesSlicesBeyondTheBatchAndWrongBuffers) {

@@ -140,6 +140,8 @@ TEST_F(Tokens, TextThatCannotBeRead) {
   write("folder/none", "");
   EXPECT_EQ(error_of(folder_ / "folder"),
             "folder holds no text file (1 binary, 1 empty); give a folder with text, or name a token file");
+  fs::create_symlink("round", folder_ / "round");
+  EXPECT_EQ(error_of(folder_ / "round"), "cannot examine round: Too many levels of symbolic links");
   ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(error_of(folder_ / "pipe"),
             "pipe is neither a file nor a folder; give a text file, a folder of text, or a token file");
