@@ -52,6 +52,7 @@ bool parse_number(Value& v) {
     if (v.text[i] == '_' && !between) return false;
     if (v.text[i] != '_') digits += v.text[i];
   }
+  if (digits.starts_with("+-")) return false;
   if (digits.starts_with('+')) digits.erase(0, 1);
   if (digits == "Infinity" || digits == "-Infinity") {
     v.number = std::numeric_limits<double>::infinity() * (digits[0] == '-' ? -1 : 1);
