@@ -38,8 +38,8 @@ struct Adam {
     const auto g = decoupled ? wide(d, x) : decayed(d, weight_decay, p, x);
     const V m = rounded(d, first(d, hn::LoadU(f, exp_avg + i), g));
     const V v = rounded(d, second(d, hn::LoadU(f, exp_avg_sq + i), hn::Mul(g, g)));
-    store(f, m, exp_avg + i);
-    store(f, v, exp_avg_sq + i);
+    hn::StoreU(m, f, exp_avg + i);
+    hn::StoreU(v, f, exp_avg_sq + i);
     const V direction = hn::Div(m, hn::Add(hn::Sqrt(v), hn::Set(f, eps)));
     return fused(hn::Set(f, -rate), direction, decoupled ? shrunk(f, shrink, p) : p);
   }

@@ -2,26 +2,18 @@
 #define HWY_TARGET_INCLUDE "aliquot/optim/convert.cpp"
 #include "hwy/foreach_target.h"  // first: it includes this file once per target
 
-#include <cstring>
-
-#include "aliquot/optim/lanes-inl.h"
+#include "aliquot/optim/convert-inl.h"
 #include "aliquot/optim/targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace aliquot::kernels::HWY_NAMESPACE {
-
-template <class In, class Out>
-void convert(const In* in, Out* out, int64_t n) {
-  for_each(hn::ScalableTag<float>(), n,
-           [=](auto f, int64_t i) HWY_ATTR { store(f, load(f, in + i), out + i); });
-}
 
 void Widen(const void* in, DType dtype, float* out, int64_t n) {
   visit(in, dtype, [&](const auto* elements) { convert(elements, out, n); });
 }
 
 void Narrow(const float* in, void* out, DType dtype, int64_t n) {
-  visit(out, dtype, [&](auto* elements) { convert(in, elements, n); });
+  narrow_into(out, dtype, 0, n, in);
 }
 
 }  // namespace aliquot::kernels::HWY_NAMESPACE

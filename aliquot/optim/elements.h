@@ -13,8 +13,6 @@ struct BFloat16 {
 struct Float16 {
   uint16_t bits;
 };
-/// The element type of what is not there: storing one is no operation.
-struct Nothing {};
 
 /// Calls f with `p` as const float*, const BFloat16* or const Float16*.
 template <class F>

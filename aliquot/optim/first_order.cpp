@@ -33,7 +33,7 @@ struct Sgd {
     V direction = rounded(d, g);
     if constexpr (kind != Momentum::none) {
       const V moved = rounded(d, momentum(d, hn::LoadU(f, buffer + i), g));
-      store(f, moved, buffer + i);
+      hn::StoreU(moved, f, buffer + i);
       direction = moved;
       if (kind == Momentum::nesterov) {
         direction = rounded(d, fused(hn::Set(d, momentum.keep), wide(d, moved), g));
@@ -69,7 +69,7 @@ struct Lion {
     const V m = hn::LoadU(f, exp_avg + i);
     const auto g = wide(d, x);
     const auto c = direction(d, m, g);
-    store(f, rounded(d, average(d, m, g)), exp_avg + i);
+    hn::StoreU(rounded(d, average(d, m, g)), f, exp_avg + i);
     const auto signed_lr = hn::CopySign(hn::Set(d, lr), c);
     const auto moving = hn::IfThenElse(hn::IsNaN(c), c, signed_lr);
     const auto step = hn::IfThenZeroElse(hn::Eq(c, hn::Zero(d)), moving);
@@ -87,7 +87,7 @@ struct Adagrad {
   float rate, eps;
 
   Adagrad(const Slice& s, const Hyper& h)
-      : sum(s.moment2),
+      : sum(s.moment1),
         weight_decay(h.weight_decay),
         rate(static_cast<float>(h.lr)),
         eps(static_cast<float>(h.eps)) {}
@@ -97,7 +97,7 @@ struct Adagrad {
     const Floats<D> f;
     const auto g = decayed(d, weight_decay, p, x);
     const V v = rounded(d, fused(g, g, wide(d, hn::LoadU(f, sum + i))));
-    store(f, v, sum + i);
+    hn::StoreU(v, f, sum + i);
     const V direction = hn::Div(rounded(d, g), hn::Add(hn::Sqrt(v), hn::Set(f, eps)));
     return fused(hn::Set(f, -rate), direction, p);
   }

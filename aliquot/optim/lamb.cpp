@@ -28,41 +28,40 @@ Direction direction_of(const Hyper& h, bool eps_inside_sqrt) {
 }
 
 /// Updates the moments of one block after another and sums the squares of p and u.
-template <class Grad>
 struct LambMoments {
   Slice s;
-  const Grad* grad;
   Blend first, second;
   Direction direction;
 
+  /// Stores the new moments of a few elements, whose gradients are at `grad`, and returns u.
   template <class D>
-  HWY_INLINE hn::Vec<Floats<D>> element(D d, int64_t i) const {
+  HWY_INLINE hn::Vec<Floats<D>> element(D d, const float* grad, int64_t i) const {
     const Floats<D> f;
-    const auto x = wide(d, hn::Mul(load(f, grad + i), hn::Set(f, s.factor)));
+    const auto x = wide(d, hn::Mul(hn::LoadU(f, grad), hn::Set(f, s.factor)));
     const auto m = rounded(d, first(d, hn::LoadU(f, s.moment1 + i), x));
     const auto v = rounded(d, second(d, hn::LoadU(f, s.moment2 + i), hn::Mul(x, x)));
-    store(f, m, s.moment1 + i);
-    store(f, v, s.moment2 + i);
+    hn::StoreU(m, f, s.moment1 + i);
+    hn::StoreU(v, f, s.moment2 + i);
     return direction(f, hn::LoadU(f, s.master + i), m, v);
   }
 
-  LambNorms block(int64_t begin, int64_t end) const {
-    using D = LaneSums::D;
-    const Floats<D> f;
+  LambNorms block(const float* grad, int64_t begin, int64_t n) const {
+    const LaneSums::D d;
+    const Floats<LaneSums::D> f;
     LaneSums params, updates;
-    int64_t i = begin;
-    for (; i + kGroup <= end; i += kGroup) {
+    int64_t i = 0;
+    for (; i + kGroup <= n; i += kGroup) {
       for (int64_t k = 0; k < LaneSums::kVectors; ++k) {
         const int64_t at = i + k * LaneSums::kLanes;
-        params.add(k, hn::LoadU(f, s.master + at));
-        updates.add(k, element(D(), at));
+        params.add(k, hn::LoadU(f, s.master + begin + at));
+        updates.add(k, element(d, grad + at, begin + at));
       }
     }
-    float p[kGroup] = {}, u[kGroup] = {};
-    for (int64_t j = 0; i + j < end; ++j) {
+    float p[kGroup] = {}, u[kGroup] = {};  // adding a zero square changes no lane
+    for (int64_t j = 0; i + j < n; ++j) {
       const hn::CappedTag<double, 1> one;
-      p[j] = s.master[i + j];
-      store(Floats<decltype(one)>(), element(one, i + j), u + j);
+      p[j] = s.master[begin + i + j];
+      hn::StoreU(element(one, grad + i + j, begin + i + j), Floats<decltype(one)>(), u + j);
     }
     for (int64_t k = 0; k < LaneSums::kVectors; ++k) {
       params.add(k, hn::LoadU(f, p + k * LaneSums::kLanes));
@@ -73,39 +72,39 @@ struct LambMoments {
 };
 
 LambNorms LambFirst(const Slice& s, const Hyper& h, bool eps_inside_sqrt) {
+  const LambMoments pass{s, Blend(h.beta1), Blend(h.beta2), direction_of(h, eps_inside_sqrt)};
   LambNorms norms;
-  visit(s.grad, s.grad_dtype, [&](const auto* grad) {
-    using Grad = std::remove_cvref_t<decltype(*grad)>;
-    const LambMoments<Grad> pass{s, grad, Blend(h.beta1), Blend(h.beta2), direction_of(h, eps_inside_sqrt)};
-    for (int64_t i = 0; i < s.n; i += kBlock) {
-      const LambNorms block = pass.block(i, std::min(i + kBlock, s.n));
-      norms.param += block.param;
-      norms.update += block.update;
-    }
-  });
+  float room[kBlock];
+  for (int64_t begin = 0; begin < s.n; begin += kBlock) {
+    const int64_t n = std::min(kBlock, s.n - begin);
+    const LambNorms block = pass.block(as_floats(s.grad, s.grad_dtype, begin, n, room), begin, n);
+    norms.param += block.param;
+    norms.update += block.update;
+  }
   return norms;
 }
 
-template <class Publish>
-void lamb_second(const Slice& s, Publish* publish, Direction direction, float rate) {
-  const auto element = [=](auto d, int64_t i) HWY_ATTR {
-    const auto p = hn::LoadU(d, s.master + i);
-    const auto u = direction(d, p, hn::LoadU(d, s.moment1 + i), hn::LoadU(d, s.moment2 + i));
-    const auto moved = fused(hn::Set(d, -rate), u, p);
-    store(d, moved, s.master + i);
-    store(d, moved, publish + i);
-  };
-  for_each(hn::ScalableTag<float>(), s.n, element);
-}
+/// p − rate·u.
+struct LambApply {
+  const float* exp_avg;
+  const float* exp_avg_sq;
+  Direction direction;
+  float rate;
 
-void LambSecond(const Slice& s, const Hyper& h, bool eps_inside_sqrt, double coeff) {
+  template <class D, class V>
+  HWY_INLINE V operator()(D, int64_t i, V p, V) const {
+    const Floats<D> f;
+    const V u = direction(f, p, hn::LoadU(f, exp_avg + i), hn::LoadU(f, exp_avg_sq + i));
+    return fused(hn::Set(f, -rate), u, p);
+  }
+};
+
+void LambSecond(const Slice& s, const Hyper& h, bool eps_inside_sqrt, double trust_ratio) {
   const auto t = static_cast<double>(h.step);
   const double correction =
       h.bias_correction ? std::sqrt(1 - std::pow(h.beta2, t)) / (1 - std::pow(h.beta1, t)) : 1;
-  const auto rate = static_cast<float>(h.lr * correction * coeff);
-  const Direction direction = direction_of(h, eps_inside_sqrt);
-  if (s.publish == nullptr) return lamb_second(s, static_cast<Nothing*>(nullptr), direction, rate);
-  visit(s.publish, s.publish_dtype, [&](auto* publish) { lamb_second(s, publish, direction, rate); });
+  const auto rate = static_cast<float>(h.lr * correction * trust_ratio);
+  update(s, LambApply{s.moment1, s.moment2, direction_of(h, eps_inside_sqrt), rate});
 }
 
 }  // namespace aliquot::kernels::HWY_NAMESPACE
@@ -122,9 +121,9 @@ LambNorms lamb_moments(const Slice& s, const Hyper& h, bool eps_inside_sqrt) {
   return HWY_DYNAMIC_DISPATCH(LambFirst)(s, h, eps_inside_sqrt);
 }
 
-void lamb_apply(const Slice& s, const Hyper& h, bool eps_inside_sqrt, double coeff) {
+void lamb_apply(const Slice& s, const Hyper& h, bool eps_inside_sqrt, double trust_ratio) {
   choose_target();
-  HWY_DYNAMIC_DISPATCH(LambSecond)(s, h, eps_inside_sqrt, coeff);
+  HWY_DYNAMIC_DISPATCH(LambSecond)(s, h, eps_inside_sqrt, trust_ratio);
 }
 
 }  // namespace aliquot::kernels

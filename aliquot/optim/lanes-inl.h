@@ -49,8 +49,7 @@ HWY_INLINE hn::Vec<Floats<D>> rounded(D, V x) {
 #endif
 }
 
-// ---- load: exact
-// -----------------------------------------------------------------------------------------------------
+// ---- load: exact ----------------------------------------------------------------------------------------
 
 template <class F>
 HWY_INLINE hn::Vec<F> load(F f, const float* p) {
@@ -85,16 +84,12 @@ HWY_INLINE hn::Vec<F> load(F f, const Float16* p) {
   return hn::BitCast(f, hn::Or(hn::BitCast(u, value), sign));
 }
 
-// ---- store: nearest-even, by integer arithmetic
-// ----------------------------------------------------------------------
+// ---- store: nearest-even, by integer arithmetic ---------------------------------------------------------
 
 template <class F, class V>
 HWY_INLINE void store(F f, V x, float* p) {
   hn::StoreU(x, f, p);
 }
-
-template <class F, class V>
-HWY_INLINE void store(F, V, Nothing*) {}
 
 /// Stores the low halves of words that are below 65,536.
 template <class F, class V>
@@ -117,41 +112,30 @@ HWY_INLINE void store(F, V x, BFloat16* p) {
 }
 
 template <class F, class V>
-HWY_INLINE void store(F, V x, Float16* p) {
+HWY_INLINE void store(F f, V x, Float16* p) {
   const hn::RebindToUnsigned<F> u;
   const hn::RebindToSigned<F> i;
-  const auto one = hn::Set(u, 1U);
   const auto bits = hn::BitCast(u, x);
   const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(u, 0x8000U));
-  const auto magnitude = hn::And(bits, hn::Set(u, 0x7FFFFFFFU));
-  const auto mantissa = hn::And(bits, hn::Set(u, 0x007FFFFFU));
-  const auto compared = hn::BitCast(i, magnitude);
+  const auto magnitude = hn::BitCast(i, hn::And(bits, hn::Set(u, 0x7FFFFFFFU)));
 
-  // 2⁻¹⁴ ≤ |x| < 2¹⁶: 13 bits are rounded away; a carry may reach infinity, as it must from 65,520 on.
-  const auto even = hn::And(hn::ShiftRight<13>(magnitude), one);
-  const auto rebiased = hn::Sub(magnitude, hn::Set(u, 112U << 23));
-  const auto normal = hn::ShiftRight<13>(hn::Add(rebiased, hn::Add(even, hn::Set(u, 0x0FFFU))));
-  // |x| < 2⁻¹⁴: 126 − exponent bits are; from 25 on nothing is left.
-  const auto exponent = hn::BitCast(i, hn::ShiftRight<23>(magnitude));
-  const auto away =
-      hn::BitCast(u, hn::Max(hn::Min(hn::Sub(hn::Set(i, 126), exponent), hn::Set(i, 25)), hn::Set(i, 1)));
-  const auto whole = hn::Or(mantissa, hn::Set(u, 0x00800000U));
-  const auto below_half = hn::Sub(hn::Shl(one, hn::Sub(away, one)), one);
-  const auto odd = hn::And(hn::Shr(whole, away), one);
-  const auto subnormal = hn::Shr(hn::Add(whole, hn::Add(below_half, odd)), away);
-  const auto nan = hn::Or(hn::Set(u, 0x7E00U), hn::ShiftRight<13>(mantissa));
+  // From 2⁻¹⁴ on 13 bits are rounded away; from 65,520 on the carry reaches infinity, as it must. 2¹⁶ stands
+  // for all above.
+  const auto finite = hn::Min(magnitude, hn::Set(i, 143 << 23));
+  const auto even = hn::And(hn::ShiftRight<13>(finite), hn::Set(i, 1));
+  const auto rebiased = hn::Add(finite, hn::Set(i, 0x0FFF - (112 << 23)));
+  const auto normal = hn::ShiftRight<13>(hn::Add(rebiased, even));
+  // Below, the last place of a half is 2⁻²⁴, that of a float in [½, 1): adding ½ rounds there.
+  const auto shifted = hn::Add(hn::BitCast(f, magnitude), hn::Set(f, 0.5F));
+  const auto subnormal = hn::Sub(hn::BitCast(i, shifted), hn::Set(i, 126 << 23));
+  const auto nan = hn::ShiftRight<13>(hn::Or(magnitude, hn::Set(i, 0x00400000)));
 
-  const auto is_subnormal = hn::RebindMask(u, hn::Lt(compared, hn::Set(i, 113 << 23)));
-  const auto is_large = hn::RebindMask(u, hn::Gt(compared, hn::Set(i, (143 << 23) - 1)));
-  const auto is_nan = hn::RebindMask(u, hn::Gt(compared, hn::Set(i, 0x7F800000)));
-  auto value = hn::IfThenElse(is_subnormal, subnormal, normal);
-  value = hn::IfThenElse(is_large, hn::Set(u, 0x7C00U), value);
-  value = hn::IfThenElse(is_nan, nan, value);
-  store_words(F(), hn::Or(value, sign), &p->bits);
+  auto value = hn::IfThenElse(hn::Lt(magnitude, hn::Set(i, 113 << 23)), subnormal, normal);
+  value = hn::IfThenElse(hn::Gt(magnitude, hn::Set(i, 0x7F800000)), hn::And(nan, hn::Set(i, 0x7FFF)), value);
+  store_words(f, hn::Or(hn::BitCast(u, value), sign), &p->bits);
 }
 
-// ---- loops
-// -----------------------------------------------------------------------------------------------------------
+// ---- loops ----------------------------------------------------------------------------------------------
 
 /// body(d, i) for all i < n: first with whole vectors of the lanes of D, then one lane at a time, so that the
 /// last few elements see the same arithmetic.

@@ -5,7 +5,9 @@
 // double and rounded once to fp32, so that no hyperparameter is rounded and opposite terms do not cancel to
 // noise; what divides or takes a root is fp32. Doubles halve the lanes, which costs nothing here: the loop
 // waits for memory.
-#include "aliquot/optim/lanes-inl.h"
+#include <algorithm>
+
+#include "aliquot/optim/convert-inl.h"
 
 #if defined(ALIQUOT_OPTIM_UPDATE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ALIQUOT_OPTIM_UPDATE_INL_H
@@ -47,28 +49,31 @@ HWY_INLINE hn::Vec<F> shrunk(F f, float rate, hn::Vec<F> p) {
   return fused(hn::Set(f, -rate), p, p);
 }
 
-template <class Formula, class Grad, class Publish>
-void run(const Slice& s, const Grad* grad, Publish* publish, const Formula& shared_formula) {
+/// Elements begin … begin + n of the slice; `grad` are theirs alone.
+template <class Formula>
+void update_tile(const Slice& s, const Formula& shared_formula, const float* grad, int64_t begin, int64_t n) {
   const Formula formula = shared_formula;  // a local copy can stay in registers: no store can alias it
-  float* const master = s.master;
+  float* const master = s.master + begin;
   const float factor = s.factor;
   const auto element = [=](auto d, int64_t i) HWY_ATTR {
     const Floats<decltype(d)> f;
-    const auto x = hn::Mul(load(f, grad + i), hn::Set(f, factor));
-    const auto p = formula(d, i, hn::LoadU(f, master + i), x);
-    store(f, p, master + i);
-    store(f, p, publish + i);
+    const auto x = hn::Mul(hn::LoadU(f, grad + i), hn::Set(f, factor));
+    hn::StoreU(formula(d, begin + i, hn::LoadU(f, master + i), x), f, master + i);
   };
-  for_each(hn::ScalableTag<double>(), s.n, element);
+  for_each(hn::ScalableTag<double>(), n, element);
 }
 
-/// Runs the formula over the slice, with the loop made for its gradient and published dtypes.
+/// A tile's widened gradients and new parameters stay in the first-level cache until its 16-bit parameters
+/// are written.
 template <class Formula>
 void update(const Slice& s, const Formula& formula) {
-  visit(s.grad, s.grad_dtype, [&](const auto* grad) {
-    if (s.publish == nullptr) return run(s, grad, static_cast<Nothing*>(nullptr), formula);
-    visit(s.publish, s.publish_dtype, [&](auto* publish) { run(s, grad, publish, formula); });
-  });
+  constexpr int64_t kTile = 1024;
+  float room[kTile];
+  for (int64_t begin = 0; begin < s.n; begin += kTile) {
+    const int64_t n = std::min(kTile, s.n - begin);
+    update_tile(s, formula, as_floats(s.grad, s.grad_dtype, begin, n, room), begin, n);
+    if (s.publish != nullptr) narrow_into(s.publish, s.publish_dtype, begin, n, s.master + begin);
+  }
 }
 
 }  // namespace aliquot::kernels::HWY_NAMESPACE
