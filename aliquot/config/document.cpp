@@ -21,6 +21,8 @@ std::string fate(const Key& key) {
       return key.meaning + ".";
     case Support::no_effect:
       return fmt::format("No effect: {}.", key.meaning);
+    case Support::off:
+      return "Read only while the block is on.";
     case Support::refused: {
       std::string allowed;
       for (const Scalar& s : key.asks_nothing)

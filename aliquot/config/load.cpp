@@ -133,7 +133,7 @@ class Loader {
       return;
     }
     if (key.type == schema::Type::anything && key.support == Support::refused) {
-      if (!schema::is_off(v)) error(m.at, path, key.meaning);
+      if (!schema::is_off(v)) error(m.at, path, "not supported: " + key.meaning);
       return;
     }
     const std::optional<Scalar> value = schema::coerce(key, v);
@@ -142,7 +142,7 @@ class Loader {
     out_.given[path] = {v.at, *value};
     if (key.support == Support::refused &&
         std::ranges::find(key.asks_nothing, *value) == key.asks_nothing.end()) {
-      return error(v.at, path, fmt::format("{}: {}", json::show(v), key.meaning));
+      return error(v.at, path, fmt::format("{}: not supported: {}", json::show(v), key.meaning));
     }
     if (key.support == Support::no_effect) out_.findings.note(m.at, path, "no effect here: " + key.meaning);
     if (key.store) key.store(out_.draft, *value);

@@ -171,7 +171,7 @@ Json config_json(const Config& c) {
   if (c.train_batch_size != 0) root["train_batch_size"] = c.train_batch_size;
   if (c.train_micro_batch_size_per_gpu != 0)
     root["train_micro_batch_size_per_gpu"] = c.train_micro_batch_size_per_gpu;
-  root["gradient_accumulation_steps"] = c.gradient_accumulation_steps;
+  if (c.gradient_accumulation_steps != 0) root["gradient_accumulation_steps"] = c.gradient_accumulation_steps;
   if (c.optimizer) root["optimizer"] = optimizer_json(*c.optimizer);
   if (c.scheduler.kind != SchedulerKind::none) root["scheduler"] = scheduler_json(c.scheduler);
   root["gradient_clipping"] = c.gradient_clipping;
@@ -194,12 +194,8 @@ Json config_json(const Config& c) {
 
 // The default of a key that the Config does not hold.
 std::string fallback_of(const std::string& path) {
-  for (const schema::Section& s : schema::sections()) {
-    for (const schema::Key& key : s.keys) {
-      if (schema::join(s.path, key.name) == path) return key.fallback;
-    }
-  }
-  return "?";
+  const schema::Key* key = schema::key_at(path);
+  return key == nullptr ? "?" : key->fallback;
 }
 
 }  // namespace

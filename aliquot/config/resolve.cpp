@@ -63,6 +63,11 @@ class Resolver {
   template <class T>
   void supply(const std::string& path, T& field, const std::optional<T>& fact) {
     if (!fact) return;
+    const schema::Key* key = schema::key_at(path);
+    if (!key->range.contains(static_cast<double>(*fact))) {
+      return findings_.error(
+          {}, path, fmt::format("{} on the command line: expected {}", *fact, schema::type_name(*key)));
+    }
     const Given* g = given(path);
     if (g == nullptr) {
       field = *fact;
@@ -76,11 +81,9 @@ class Resolver {
   // ---- batch sizes ----
 
   std::optional<BatchSize> batch_size(const char* path, int64_t& field, const std::optional<int64_t>& fact) {
-    const size_t told = out_.autos.size();
     supply(path, field, fact);
     if (const Given* g = given(path)) return BatchSize{field, findings_.place(g->at)};
     if (fact) return BatchSize{field, kCommandLine};
-    out_.autos.resize(told);
     return std::nullopt;
   }
 
@@ -153,7 +156,7 @@ class Resolver {
     SchedulerConfig& s = out_.config.scheduler;
     const std::string params = "scheduler.params.";
     if (is_open(params + "total_num_steps")) {
-      if (facts_.total_steps) {
+      if (facts_.total_steps && *facts_.total_steps >= 1) {
         s.total_num_steps = *facts_.total_steps;
         tell(params + "total_num_steps", s.total_num_steps, "steps of the run");
       } else {
@@ -171,7 +174,7 @@ class Resolver {
   void warmup_steps(const std::string& path) {
     SchedulerConfig& s = out_.config.scheduler;
     const int64_t total = facts_.total_steps.value_or(s.total_num_steps);
-    if (facts_.warmup_steps) {
+    if (facts_.warmup_steps && *facts_.warmup_steps >= 1) {
       s.warmup_num_steps = *facts_.warmup_steps;
       tell(path, s.warmup_num_steps, kCommandLine);
     } else if (total > 0) {
@@ -184,16 +187,16 @@ class Resolver {
 
   // Hugging Face's rules for these three.
   void bucket_sizes() {
-    if (!facts_.hidden_size) return;
+    if (!facts_.hidden_size || *facts_.hidden_size < 1) return;
     ZeroConfig& z = out_.config.zero;
-    const int64_t h = *facts_.hidden_size;
+    const int64_t h = std::min<int64_t>(*facts_.hidden_size, int64_t{1} << 30);  // whose square fits
     const std::string zero = "zero_optimization.";
     const auto size = [&](const std::string& name, int64_t& field, int64_t value, const char* rule) {
       if (!is_open(zero + name)) return;
       field = value;
       tell(zero + name, value, fmt::format("{}, hidden size {}", rule, h));
     };
-    size("reduce_bucket_size", z.reduce_bucket_size, std::max<int64_t>(h * h, 1), "hidden²");
+    size("reduce_bucket_size", z.reduce_bucket_size, h * h, "hidden²");
     size("stage3_prefetch_bucket_size", z.stage3_prefetch_bucket_size,
          static_cast<int64_t>(0.9 * static_cast<double>(h) * static_cast<double>(h)), "0.9 · hidden²");
     size("stage3_param_persistence_threshold", z.stage3_param_persistence_threshold, 10 * h, "10 · hidden");

@@ -104,6 +104,12 @@ Key no_effect(Key key, std::string because) {
   return key;
 }
 
+Key off(Key key) {
+  key.support = Support::off;
+  key.meaning = "read only while the block is on";
+  return key;
+}
+
 Key refused(Key key, std::string because, std::vector<Scalar> asks_nothing) {
   key.support = Support::refused;
   key.meaning = std::move(because);
@@ -209,6 +215,17 @@ const Section& section(std::string_view path) {
 
 std::string join(std::string_view section, std::string_view key) {
   return section.empty() ? std::string(key) : std::string(section) + "." + std::string(key);
+}
+
+const Key* key_at(std::string_view path) {
+  const size_t dot = path.rfind('.');
+  const std::string_view parent = dot == std::string_view::npos ? "" : path.substr(0, dot);
+  const std::string_view name = dot == std::string_view::npos ? path : path.substr(dot + 1);
+  for (const Section& s : sections()) {
+    const Key* key = s.path == parent ? s.find(name) : nullptr;
+    if (key != nullptr) return key;
+  }
+  return nullptr;
 }
 
 }  // namespace aliquot::schema

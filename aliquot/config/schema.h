@@ -21,6 +21,7 @@ enum class Support {
   works,
   no_effect,  ///< accepted: what it asks for is always so here, or concerns something that is not here
   refused,    ///< an error unless the value asks for nothing
+  off,        ///< belongs to a block that is refused while it is on: checked, and not read
 };
 
 enum class Type {
@@ -69,7 +70,7 @@ struct Key {
   std::string name;
   Type type = Type::anything;
   std::string fallback;  ///< the value without the key, as docs/config.md shows it
-  std::string meaning;   ///< what it does here, why it has no effect, or why it is refused
+  std::string meaning;   ///< what it does here, why it has no effect, or why it is not supported
   Store store;           ///< empty where nothing reads the value
   Support support = Support::works;
   Range range;
@@ -113,7 +114,9 @@ Key anything(std::string name, std::string fallback, std::string meaning = "");
 
 /// The key is accepted and noted: it has no effect here because …
 Key no_effect(Key key, std::string because);
-/// The key is an error because …, unless its value is one of `asks_nothing`.
+/// The key belongs to a block that is refused while it is on.
+Key off(Key key);
+/// The key is an error, "not supported: because", unless its value is one of `asks_nothing`.
 Key refused(Key key, std::string because, std::vector<Scalar> asks_nothing);
 
 // ---- where a value goes
@@ -175,6 +178,9 @@ const Section& optimizer_params(OptimizerKind kind);
 const Section& scheduler_params(SchedulerKind kind);
 
 std::string join(std::string_view section, std::string_view key);
+/// The key of a path, "zero_optimization.stage"; null if there is none. Of params, the first type's that has
+/// it.
+const Key* key_at(std::string_view path);
 
 /// The optimizer of that name, as DeepSpeed compares it: its own without case, torch's `SGD` exactly.
 std::optional<OptimizerKind> optimizer_named(const std::string& type);

@@ -52,7 +52,7 @@ Key bias_correction() {
                  optimizer(&OptimizerConfig::bias_correction));
 }
 Key amsgrad() {
-  return refused(boolean("amsgrad", "false"), "not supported: the AMSGrad variant", {false});
+  return refused(boolean("amsgrad", "false"), "the AMSGrad variant", {false});
 }
 Key max_grad_norm() {
   return number("max_grad_norm", "none", "deprecated: accepted where it equals gradient_clipping")
@@ -66,7 +66,7 @@ std::vector<Key> torch_flags() {
   for (const char* name : {"foreach", "fused", "capturable", "differentiable"}) {
     keys.push_back(no_effect(boolean(name, "false").or_null(), why));
   }
-  keys.push_back(refused(boolean("maximize", "false"), "not supported: losses are minimised", {false}));
+  keys.push_back(refused(boolean("maximize", "false"), "losses are minimised", {false}));
   return keys;
 }
 
@@ -82,22 +82,21 @@ Section with_torch_flags(Section s) {
 
 Section adam() {
   const std::string kernel = "there is one kernel per optimizer, with the same update";
-  return with_torch_flags(
-      params({"Adam", "AdamW"},
-             {
-                 lr(),
-                 betas(),
-                 eps(),
-                 weight_decay("0; 0.01 for AdamW with torch_adam"),
-                 bias_correction(),
-                 boolean("adam_w_mode", "true",
-                         "`Adam` decays weights as AdamW does; false: L2. `AdamW` is AdamW whatever it says"),
-                 boolean("torch_adam", "false", "torch's default of weight_decay; the update is the same"),
-                 amsgrad(),
-                 no_effect(boolean("set_grad_none", "true"), "gradients are always freed"),
-                 refused(boolean("fp32_optimizer_states", "true"),
-                         "not supported: optimizer states are fp32 for now", {true}),
-             }));
+  return with_torch_flags(params(
+      {"Adam", "AdamW"},
+      {
+          lr(),
+          betas(),
+          eps(),
+          weight_decay("0; 0.01 for AdamW with torch_adam"),
+          bias_correction(),
+          boolean("adam_w_mode", "true",
+                  "`Adam` decays weights as AdamW does; false: L2. `AdamW` is AdamW whatever it says"),
+          boolean("torch_adam", "false", "torch's default of weight_decay; the update is the same"),
+          amsgrad(),
+          no_effect(boolean("set_grad_none", "true"), "gradients are always freed"),
+          refused(boolean("fp32_optimizer_states", "true"), "optimizer states are fp32 for now", {true}),
+      }));
 }
 
 Section sgd() {
@@ -191,8 +190,7 @@ std::string about_optimizer(const std::string& type) {
     if (lower(r.name) == lower(type)) return fmt::format("not supported: {}; expected {}", r.why, known);
   }
   for (const char* name : kTorchOptimizers) {
-    if (type == name)
-      return fmt::format("not supported: torch.optim.{} is not there; expected {}", name, known);
+    if (type == name) return fmt::format("torch.optim.{} is not there; expected {}", name, known);
   }
   const std::string near = nearest(type, {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "Lamb"});
   return fmt::format("no such optimizer; expected {}{}", known,

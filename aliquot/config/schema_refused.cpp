@@ -4,13 +4,11 @@
 namespace aliquot::schema {
 namespace {
 
-constexpr const char* kOff = "the block is off";
-
-// A block whose `enabled` decides; the other keys are known and typed, and of no effect while it is off.
+// A block whose `enabled` decides.
 Section switched(std::string path, std::string because, std::vector<Key> keys) {
   Section s{.path = std::move(path), .types = {}, .keys = {}};
-  s.keys.push_back(refused(boolean("enabled", "false"), "not supported: " + because, {false}));
-  for (Key& key : keys) s.keys.push_back(no_effect(std::move(key), kOff));
+  s.keys.push_back(refused(boolean("enabled", "false"), because, {false}));
+  for (Key& key : keys) s.keys.push_back(off(std::move(key)));
   return s;
 }
 
@@ -55,26 +53,24 @@ Section autotuning() {
 
 Section compile() {
   Section s{.path = "compile", .types = {}, .keys = {}};
-  s.keys = {
-      refused(boolean("deepcompile", "false"), "not supported: nothing is compiled at run time", {false})};
+  s.keys = {refused(boolean("deepcompile", "false"), "nothing is compiled at run time", {false})};
   for (const char* name :
        {"free_activation", "offload_activation", "offload_opt_states", "offload_parameters", "double_buffer",
         "symmetric_memory", "debug_log", "sync_before_reduce", "sync_after_reduce", "sync_before_allgather",
         "sync_after_allgather", "keep_int_input_tensors", "keep_all_input_tensors"}) {
-    s.keys.push_back(no_effect(boolean(name, name == std::string("double_buffer") ? "true" : "false"), kOff));
+    s.keys.push_back(off(boolean(name, name == std::string("double_buffer") ? "true" : "false")));
   }
-  s.keys.push_back(no_effect(anything("passes", "none"), kOff));
+  s.keys.push_back(off(anything("passes", "none")));
   return s;
 }
 
 Section tensor_parallel() {
   Section s{.path = "tensor_parallel", .types = {}, .keys = {}};
   s.keys = {
-      refused(integer("autotp_size", "0"), "not supported: only data parallelism is here",
-              {int64_t{0}, int64_t{1}}),
-      no_effect(boolean("tp_overlap_comm", "false"), kOff),
-      no_effect(anything("partition_config", "none"), kOff),
-      no_effect(text("preset_model", "none").or_null(), kOff),
+      refused(integer("autotp_size", "0"), "only data parallelism is here", {int64_t{0}, int64_t{1}}),
+      off(boolean("tp_overlap_comm", "false")),
+      off(anything("partition_config", "none")),
+      off(text("preset_model", "none").or_null()),
   };
   return s;
 }
@@ -84,15 +80,12 @@ Section tensor_parallel() {
 std::vector<Key> refused_top_keys() {
   std::vector<Key> keys = {
       refused(boolean("managed_gradient_accumulation", "true"),
-              "not supported: accumulation is counted by the engine; use gradient_accumulation_steps",
-              {true}),
-      refused(integer("sequence_parallel_size", "1"), "not supported: only data parallelism is here",
-              {int64_t{1}}),
-      refused(boolean("sparse_gradients", "false"), "not supported: embedding gradients are dense", {false}),
-      refused(boolean("disable_allgather", "false"), "not supported: updated parameters are always published",
-              {false}),
-      refused(boolean("graph_harvesting", "false"), "not supported: CUDA graphs are not there", {false}),
-      refused(anything("pipeline", "none"), "not supported: only data parallelism is here", {}),
+              "accumulation is counted by the engine; use gradient_accumulation_steps", {true}),
+      refused(integer("sequence_parallel_size", "1"), "only data parallelism is here", {int64_t{1}}),
+      refused(boolean("sparse_gradients", "false"), "embedding gradients are dense", {false}),
+      refused(boolean("disable_allgather", "false"), "updated parameters are always published", {false}),
+      refused(boolean("graph_harvesting", "false"), "CUDA graphs are not there", {false}),
+      refused(anything("pipeline", "none"), "only data parallelism is here", {}),
   };
   for (const char* name :
        {"flops_profiler", "comms_logger", "wandb", "comet", "amp", "torch_autocast", "progressive_layer_drop",
@@ -103,17 +96,17 @@ std::vector<Key> refused_top_keys() {
     const char* name;
     const char* because;
   };
-  for (const Whole& w : std::initializer_list<Whole>{
-           {"eigenvalue", "not supported: out of scope"},
-           {"sparse_attention", "not supported: attention is the model's own"},
-           {"hybrid_engine", "not supported: there is no generation engine"},
-           {"curriculum_learning", "not supported: the data order is fixed by seed and step"},
-           {"data_efficiency", "not supported: the data order is fixed by seed and step"},
-           {"compression_training", "not supported: out of scope"},
-           {"expert_parallel", "not supported: only data parallelism is here"},
-           {"nebula", "not supported: a service of one provider"},
-           {"datastates", "not supported: checkpoints to resume from are not written yet"},
-           {"weight_quantization", "not supported: out of scope"}}) {
+  for (const Whole& w :
+       std::initializer_list<Whole>{{"eigenvalue", "out of scope"},
+                                    {"sparse_attention", "attention is the model's own"},
+                                    {"hybrid_engine", "there is no generation engine"},
+                                    {"curriculum_learning", "the data order is fixed by seed and step"},
+                                    {"data_efficiency", "the data order is fixed by seed and step"},
+                                    {"compression_training", "out of scope"},
+                                    {"expert_parallel", "only data parallelism is here"},
+                                    {"nebula", "a service of one provider"},
+                                    {"datastates", "checkpoints to resume from are not written yet"},
+                                    {"weight_quantization", "out of scope"}}) {
     keys.push_back(refused(anything(w.name, "none"), w.because, {}));
   }
   return keys;

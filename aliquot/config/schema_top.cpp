@@ -24,8 +24,8 @@ Section top() {
           .or_null(),
       block("optimizer", "the optimizer; without it the program brings its own").or_null(),
       block("scheduler", "the learning-rate schedule; without it the rate is constant").or_null(),
-      block("fp16", "fp16 with loss scaling"),
-      block("bf16", "bf16").also({"bfloat16"}),
+      block("fp16", "mixed precision in fp16, with loss scaling"),
+      block("bf16", "mixed precision in bf16").also({"bfloat16"}),
       block("zero_optimization", "ZeRO: what is partitioned, and where it lives"),
       number("gradient_clipping", "1.0", "largest global L2 norm of the gradients; 0: no clipping",
              to(&Config::gradient_clipping))
@@ -72,7 +72,7 @@ Section top() {
                 "every optimizer here is tested with every stage"),
       no_effect(boolean("zero_force_ds_cpu_optimizer", "true"), "there is one kernel per optimizer"),
       no_effect(dtype("seq_parallel_communication_data_type", "fp32"), "there is no sequence parallelism"),
-      integer("allgather_size", "5e8", "elements of one gather, with \"zero_optimization\": true only",
+      integer("allgather_size", "5e8", "elements of one gather",
               to(&Config::zero, &ZeroConfig::allgather_bucket_size))
           .in(at_least(1))
           .instead_use("zero_optimization.allgather_bucket_size"),

@@ -32,18 +32,10 @@ std::vector<Key> working_keys() {
               zero(&ZeroConfig::reduce_bucket_size))
           .in(at_least(1))
           .or_auto(),
-      integer("allgather_bucket_size", "5e8", "elements of one gather after the update, stages 1 and 2",
-              zero(&ZeroConfig::allgather_bucket_size))
-          .in(at_least(1))
-          .or_auto(),
       boolean("overlap_comm", "true at stage 3, else false", "reduce while backward goes on; changes no bit",
               zero(&ZeroConfig::overlap_comm))
           .or_auto()
           .or_null(),
-      integer("sub_group_size", "1e9", "elements of one piece of the optimizer step; 0: the smallest piece",
-              zero(&ZeroConfig::sub_group_size))
-          .in(at_least(0))
-          .or_auto(),
       stage3_size("max_live_parameters", "1e9", "elements gathered at one time; 0: as few as possible",
                   &ZeroConfig::stage3_max_live_parameters),
       stage3_size("max_reuse_distance", "1e9", "keep what is used again within so many elements",
@@ -55,11 +47,6 @@ std::vector<Key> working_keys() {
                   &ZeroConfig::stage3_param_persistence_threshold),
       stage3_size("model_persistence_threshold", "no limit", "elements that may stay gathered in all",
                   &ZeroConfig::stage3_model_persistence_threshold),
-      boolean("stage3_gather_16bit_weights_on_model_save", "false", "the exported model is 16-bit",
-              zero(&ZeroConfig::stage3_gather_16bit_weights_on_model_save))
-          .or_auto()
-          .also({"gather_16bit_weights_on_model_save"})
-          .once({"stage3_gather_fp16_weights_on_model_save", "gather_fp16_weights_on_model_save"}),
       boolean("ignore_unused_parameters", "true",
               "false: a parameter without a gradient is an error at stage 2",
               zero(&ZeroConfig::ignore_unused_parameters))
@@ -82,6 +69,19 @@ std::vector<Key> working_keys() {
 
 std::vector<Key> effectless_keys() {
   return {
+      no_effect(boolean("stage3_gather_16bit_weights_on_model_save", "false", "",
+                        zero(&ZeroConfig::stage3_gather_16bit_weights_on_model_save))
+                    .or_auto()
+                    .also({"gather_16bit_weights_on_model_save"})
+                    .once({"stage3_gather_fp16_weights_on_model_save", "gather_fp16_weights_on_model_save"}),
+                "weights are always exported whole, gathered unit by unit"),
+      no_effect(integer("allgather_bucket_size", "5e8", "", zero(&ZeroConfig::allgather_bucket_size))
+                    .in(at_least(1))
+                    .or_auto(),
+                "updated parameters are published unit by unit"),
+      no_effect(
+          integer("sub_group_size", "1e9", "", zero(&ZeroConfig::sub_group_size)).in(at_least(0)).or_auto(),
+          "the update runs in tiles that fit the cache"),
       no_effect(boolean("contiguous_gradients", "true").or_auto(),
                 "gradients are always moved into contiguous buckets"),
       no_effect(boolean("reduce_scatter", "true").or_auto(),
@@ -122,22 +122,20 @@ std::vector<Key> effectless_keys() {
 }
 
 std::vector<Key> refused_keys() {
-  const std::string zeropp = "not supported: quantised communication (ZeRO++) is not there yet";
+  const std::string zeropp = "quantised communication (ZeRO++) is not there yet";
   return {
-      refused(boolean("legacy_stage1", "false").or_auto(),
-              "not supported: there is one implementation of stage 1", {false}),
+      refused(boolean("legacy_stage1", "false").or_auto(), "there is one implementation of stage 1", {false}),
       refused(integer("zero_hpz_partition_size", "1").or_auto(),
-              "not supported: a secondary partition within a node (hpZ) is not there yet",
-              {int64_t{0}, int64_t{1}}),
+              "a secondary partition within a node (hpZ) is not there yet", {int64_t{0}, int64_t{1}}),
       refused(boolean("zero_quantized_weights", "false").or_auto(), zeropp, {false}),
       refused(boolean("zero_quantized_nontrainable_weights", "false").or_auto(), zeropp, {false}),
       refused(boolean("zero_quantized_gradients", "false").or_auto(), zeropp, {false}),
       refused(anything("zeropp_loco_param", "none"), zeropp, {}),
-      refused(integer("mics_shard_size", "-1").or_auto(),
-              "not supported: sub-group partitions (MiCS) are not there yet", {int64_t{-1}, int64_t{0}}),
+      refused(integer("mics_shard_size", "-1").or_auto(), "sub-group partitions (MiCS) are not there yet",
+              {int64_t{-1}, int64_t{0}}),
       refused(boolean("mics_hierarchical_params_gather", "false").or_auto(),
-              "not supported: sub-group partitions (MiCS) are not there yet", {false}),
-      refused(anything("zenflow", "none"), "not supported: updates are never stale here (ZenFlow)", {}),
+              "sub-group partitions (MiCS) are not there yet", {false}),
+      refused(anything("zenflow", "none"), "updates are never stale here (ZenFlow)", {}),
   };
 }
 
@@ -184,8 +182,8 @@ Section offload_optimizer() {
       no_effect(boolean("fast_init", "false").or_auto(), nvme_only),
       no_effect(number("cpuadam_cores_perc", "0.8").in(between(0, 1)).or_auto(),
                 "the update uses the rank's threads"),
-      refused(boolean("super_offload", "false").or_auto(),
-              "not supported: the step is never speculative (SuperOffload)", {false}),
+      refused(boolean("super_offload", "false").or_auto(), "the step is never speculative (SuperOffload)",
+              {false}),
   };
   return s;
 }

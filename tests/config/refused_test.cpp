@@ -72,6 +72,7 @@ TEST(Refused, SwitchedOffTheyAreWelcome) {
        R"("pipeline": {})"}) {
     EXPECT_TRUE(are(errors_of(with(keys)), {})) << keys;
   }
+  EXPECT_TRUE(resolve(with(R"("comms_logger": {"enabled": false, "verbose": true})")).notes.empty());
   EXPECT_TRUE(are(errors_of(with(R"("comms_logger": {"enabled": false, "verbos": true})")),
                   {"did you mean comms_logger.verbose?"}));
 }

@@ -160,6 +160,15 @@ TEST(Supplied, TwoValuesForOneKeyAreAConflict) {
   EXPECT_TRUE(are(errors_of("{\"train_batch_size\": 2}", facts), {"optimizer: missing"}));
 }
 
+TEST(Supplied, TheCommandLineKeepsTheSchemasRanges) {
+  RunFacts facts = world(1);
+  facts.lr = -1.0;
+  facts.micro_batch = 0;
+  EXPECT_TRUE(are(errors_of(R"({"optimizer": {"type": "Adam"}})", facts),
+                  {"train_micro_batch_size_per_gpu: 0 on the command line: expected an integer of at least 1",
+                   "optimizer.params.lr: -1 on the command line: expected a number of at least 0"}));
+}
+
 // user-pains J3: without a peak the warm-up ends at the optimizer's lr, not at DeepSpeed's 0.001.
 TEST(Warmup, ThePeakIsTheOptimizersLr) {
   const std::string start =
