@@ -32,11 +32,11 @@ struct Sgd {
     const auto g = decayed(d, weight_decay, p, x);
     V direction = rounded(d, g);
     if constexpr (kind != Momentum::none) {
-      const V moved = rounded(d, momentum(d, hn::LoadU(f, buffer + i), g));
-      hn::StoreU(moved, f, buffer + i);
-      direction = moved;
+      const auto moved = momentum(d, hn::LoadU(f, buffer + i), g);
+      direction = rounded(d, moved);
+      hn::StoreU(direction, f, buffer + i);
       if (kind == Momentum::nesterov) {
-        direction = rounded(d, fused(hn::Set(d, momentum.keep), wide(d, moved), g));
+        direction = rounded(d, fused(hn::Set(d, momentum.keep), moved, g));
       }
     }
     return fused(hn::Set(f, -rate), direction, p);

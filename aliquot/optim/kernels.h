@@ -89,7 +89,7 @@ void adamw(const Slice& s, const Hyper& h);
 /// SGD as torch.optim.SGD:
 ///   g = x + wd·p (double);  b = [[μ·b + (1−dampening)·g]], on the first step [[g]];  d = b;  p = fma(−lr, d,
 ///   p)
-/// With nesterov d = [[g + μ·b]]; with μ = 0 there is no buffer and d = [[g]].
+/// With nesterov d = [[g + μ·b]], b before rounding; with μ = 0 there is no buffer and d = [[g]].
 void sgd(const Slice& s, const Hyper& h);
 
 /// Lion (arXiv:2302.06675):
