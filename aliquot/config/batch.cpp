@@ -156,8 +156,9 @@ BatchAnswer resolve_batch(const BatchRequest& request) {
     a.micro = derived(train->value / world / a.accumulation.value,
                       fmt::format("{} / {} / {}, whole", train->value, world, a.accumulation.value));
   }
-  if (product(a.micro.value, a.accumulation.value, world) != a.train.value || a.micro.value < 1)
+  if (product(a.micro.value, a.accumulation.value, world) != a.train.value || a.micro.value < 1) {
     refuse(request, a);
+  }
   return a;
 }
 

@@ -158,8 +158,9 @@ std::optional<Scalar> coerce(const Key& key, const json::Value& v) {
       return v.kind == Kind::string ? scalar(to_dtype(v.text)) : std::nullopt;
     case Type::numbers:
       if (v.kind == Kind::list) return v.items.empty() ? std::nullopt : scalar(to_numbers(v, key.range));
-      if (const auto one = to_number(v); one && key.range.contains(*one))
+      if (const auto one = to_number(v); one && key.range.contains(*one)) {
         return Scalar(std::vector<double>{*one});
+      }
       return std::nullopt;
     case Type::pair:
       return v.kind == Kind::list && v.items.size() == 2 ? scalar(to_numbers(v, key.range)) : std::nullopt;
@@ -226,10 +227,12 @@ std::string show(const Scalar& value) {
   if (const auto* v = std::get_if<int64_t>(&value)) return fmt::format("{}", *v);
   if (const auto* v = std::get_if<double>(&value)) return fmt::format("{}", *v);
   if (const auto* v = std::get_if<std::string>(&value)) return fmt::format("\"{}\"", *v);
-  if (const auto* v = std::get_if<std::vector<double>>(&value))
+  if (const auto* v = std::get_if<std::vector<double>>(&value)) {
     return fmt::format("[{}]", fmt::join(*v, ", "));
-  if (const auto* v = std::get_if<std::vector<std::string>>(&value))
+  }
+  if (const auto* v = std::get_if<std::vector<std::string>>(&value)) {
     return fmt::format("[\"{}\"]", fmt::join(*v, "\", \""));
+  }
   return "null";
 }
 

@@ -14,8 +14,9 @@ std::string names(const char* label, const std::vector<std::string>& others) {
 }
 
 std::string fate(const Key& key) {
-  if (!key.replaced_by.empty())
+  if (!key.replaced_by.empty()) {
     return fmt::format("Deprecated: {}; write `{}`.", key.meaning, key.replaced_by);
+  }
   switch (key.support) {
     case Support::works:
       return key.meaning + ".";
@@ -25,8 +26,9 @@ std::string fate(const Key& key) {
       return "Read only while the block is on.";
     case Support::refused: {
       std::string allowed;
-      for (const Scalar& s : key.asks_nothing)
+      for (const Scalar& s : key.asks_nothing) {
         allowed += fmt::format("{}`{}`", allowed.empty() ? "" : ", ", show(s));
+      }
       return fmt::format("Refused unless {}: {}.", allowed.empty() ? "off" : allowed, key.meaning);
     }
   }

@@ -9,9 +9,16 @@
 namespace aliquot {
 namespace {
 
+// As many as a person reads; a file with more is no ds_config.json.
+constexpr size_t kShown = 50;
+
 std::string joined(const std::vector<std::string>& messages) {
   if (messages.size() == 1) return messages.front();
-  return fmt::format("{} errors\n{}", messages.size(), fmt::join(messages, "\n"));
+  const size_t shown = std::min(messages.size(), kShown);
+  std::string out = fmt::format("{} errors\n{}", messages.size(),
+                                fmt::join(messages.begin(), messages.begin() + shown, "\n"));
+  if (shown < messages.size()) out += fmt::format("\nand {} more", messages.size() - shown);
+  return out;
 }
 
 }  // namespace

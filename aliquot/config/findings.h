@@ -9,7 +9,7 @@
 
 namespace aliquot {
 
-/// All errors of one configuration. what() holds them line by line, "file:line:column: key: …".
+/// All errors of one configuration. what() holds the first fifty line by line, "file:line:column: key: …".
 class ConfigErrors : public ConfigError {
  public:
   explicit ConfigErrors(std::vector<std::string> messages);

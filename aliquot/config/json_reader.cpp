@@ -60,10 +60,11 @@ class Reader {
   bool another(char close, Position open) {
     const Position end = in_.at();
     const bool line_ended = in_.skip_blank();
-    if (in_.done())
+    if (in_.done()) {
       in_.fail(
           fmt::format("expected ',' or '{}' to close the bracket opened at {}:{}, found the end of the file",
                       close, open.line, open.column));
+    }
     if (in_.peek() == ',') {
       in_.take();
       in_.skip_blank();
@@ -102,14 +103,16 @@ class Reader {
       m.at = in_.at();
       m.name = name();
       in_.skip_blank();
-      if (in_.peek() != ':')
+      if (in_.peek() != ':') {
         in_.fail(fmt::format("expected ':' after \"{}\", found {}", printable(m.name), in_.found()));
+      }
       in_.take();
       in_.skip_blank();
       path_.push_back(m.name);
       const auto [first, is_new] = seen.try_emplace(m.name, m.at);
-      if (!is_new)
+      if (!is_new) {
         document_.duplicates.push_back({fmt::format("{}", fmt::join(path_, ".")), first->second, m.at});
+      }
       m.value = value(depth + 1);
       path_.pop_back();
       v.members.push_back(std::move(m));

@@ -189,10 +189,12 @@ std::string Scanner::text() {
   std::string out;
   take();
   while (peek() != '"') {
-    if (done() || peek() == '\n')
+    if (done() || peek() == '\n') {
       fail(start, "this text is never closed; expected \" before the end of the line");
-    if (static_cast<unsigned char>(peek()) < 0x20 && peek() != '\t')
+    }
+    if (static_cast<unsigned char>(peek()) < 0x20 && peek() != '\t') {
       fail(fmt::format("{} inside text", found()));
+    }
     if (peek() == '\\') {
       escape(out);
     } else {

@@ -71,7 +71,9 @@ class Loader {
 
   void unknown(const Section& section, const json::Member& m) {
     const std::string path = schema::join(section.path, json::printable(m.name));
-    const std::string hint = schema::suggestion(section, m.name);
+    // Beyond a few, the file is no ds_config.json, and a search for each name would take long.
+    constexpr int kHints = 20;
+    const std::string hint = ++unknown_keys_ <= kHints ? schema::suggestion(section, m.name) : "";
     const std::string tail = hint.empty() ? "" : "; " + hint;
     if (options_.lenient) {
       out_.findings.warn(m.at, path, "unknown key, ignored" + tail);
@@ -115,8 +117,9 @@ class Loader {
 
   void check_needed(const Section& section, const json::Value& object) {
     for (const Key& key : section.keys) {
-      if (key.fallback != schema::kNeeded || spelled_.contains(schema::join(section.path, key.name)))
+      if (key.fallback != schema::kNeeded || spelled_.contains(schema::join(section.path, key.name))) {
         continue;
+      }
       error(object.at, schema::join(section.path, key.name),
             fmt::format("missing; expected {}", schema::expected(key)));
     }
@@ -137,8 +140,9 @@ class Loader {
       return;
     }
     const std::optional<Scalar> value = schema::coerce(key, v);
-    if (!value)
+    if (!value) {
       return error(v.at, path, fmt::format("{}: expected {}", json::show(v), schema::expected(key)));
+    }
     out_.given[path] = {v.at, *value};
     if (key.support == Support::refused &&
         std::ranges::find(key.asks_nothing, *value) == key.asks_nothing.end()) {
@@ -152,8 +156,9 @@ class Loader {
     const json::Value& v = m.value;
     if (path == "optimizer.params" || path == "scheduler.params") return;  // read once the type is known
     if (path == "zero_optimization" && v.kind == json::Kind::boolean) return read_zero_boolean(v);
-    if (v.kind != json::Kind::object)
+    if (v.kind != json::Kind::object) {
       return error(v.at, path, fmt::format("{}: expected an object, {{ … }}", json::show(v)));
+    }
     out_.given[path] = {m.at, {}};
     if (path == "optimizer") return read_optimizer(v);
     if (path == "scheduler") return read_scheduler(v);
@@ -232,6 +237,7 @@ class Loader {
 
   LoadOptions options_;
   LoadedConfig out_;
+  int unknown_keys_ = 0;
   std::map<std::string, Spelling> spelled_;
   std::vector<std::pair<std::string, std::string>> replaced_;  // deprecated path, its replacement
 };

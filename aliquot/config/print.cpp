@@ -169,8 +169,9 @@ Json config_json(const Config& c) {
   Json root = Json::object();
   // Zero is "not given" in a Config made by hand.
   if (c.train_batch_size != 0) root["train_batch_size"] = c.train_batch_size;
-  if (c.train_micro_batch_size_per_gpu != 0)
+  if (c.train_micro_batch_size_per_gpu != 0) {
     root["train_micro_batch_size_per_gpu"] = c.train_micro_batch_size_per_gpu;
+  }
   if (c.gradient_accumulation_steps != 0) root["gradient_accumulation_steps"] = c.gradient_accumulation_steps;
   if (c.optimizer) root["optimizer"] = optimizer_json(*c.optimizer);
   if (c.scheduler.kind != SchedulerKind::none) root["scheduler"] = scheduler_json(c.scheduler);

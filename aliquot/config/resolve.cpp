@@ -27,8 +27,9 @@ class Resolver {
   }
 
   Resolution resolve() {
-    if (facts_.world_size < 1)
+    if (facts_.world_size < 1) {
       findings_.error({}, "", fmt::format("world size {}; expected at least 1", facts_.world_size));
+    }
     batch();
     precision();
     hyperparameters();
@@ -205,8 +206,9 @@ class Resolver {
   void overlap() {
     ZeroConfig& z = out_.config.zero;
     if (given("zero_optimization.overlap_comm") == nullptr) z.overlap_comm = z.stage == 3;
-    if (is_open("zero_optimization.overlap_comm"))
+    if (is_open("zero_optimization.overlap_comm")) {
       tell("zero_optimization.overlap_comm", z.overlap_comm, "true at stage 3 only");
+    }
   }
 
   // Every other "auto" is the default, as DeepSpeed takes it where it knows it.

@@ -176,8 +176,9 @@ void assign(AllreduceOp& field, const Scalar& value) {
 }
 
 void assign(WarmupType& field, const Scalar& value) {
-  if (const std::string* name = text_of(value))
+  if (const std::string* name = text_of(value)) {
     field = *name == "linear" ? WarmupType::linear : WarmupType::log;
+  }
 }
 
 // ---- sections ----

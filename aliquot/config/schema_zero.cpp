@@ -47,10 +47,6 @@ std::vector<Key> working_keys() {
                   &ZeroConfig::stage3_param_persistence_threshold),
       stage3_size("model_persistence_threshold", "no limit", "elements that may stay gathered in all",
                   &ZeroConfig::stage3_model_persistence_threshold),
-      boolean("ignore_unused_parameters", "true",
-              "false: a parameter without a gradient is an error at stage 2",
-              zero(&ZeroConfig::ignore_unused_parameters))
-          .or_auto(),
       block("offload_optimizer", "where optimizer states and master weights live").or_null(),
       block("offload_param", "where the partitioned parameters live, stage 3").or_null(),
 
@@ -124,6 +120,9 @@ std::vector<Key> effectless_keys() {
 std::vector<Key> refused_keys() {
   const std::string zeropp = "quantised communication (ZeRO++) is not there yet";
   return {
+      refused(boolean("ignore_unused_parameters", "true", "", zero(&ZeroConfig::ignore_unused_parameters))
+                  .or_auto(),
+              "a parameter without a gradient is left alone, as in PyTorch", {true}),
       refused(boolean("legacy_stage1", "false").or_auto(), "there is one implementation of stage 1", {false}),
       refused(integer("zero_hpz_partition_size", "1").or_auto(),
               "a secondary partition within a node (hpZ) is not there yet", {int64_t{0}, int64_t{1}}),
@@ -206,8 +205,9 @@ Section offload_param() {
 Section leaf_module() {
   const std::string why = "parameters are paged by use: no module has to be a leaf";
   Section s{.path = "zero_optimization.leaf_module", .types = {}, .keys = {}};
-  for (const char* name : {"classes", "names", "name_suffixes"})
+  for (const char* name : {"classes", "names", "name_suffixes"}) {
     s.keys.push_back(no_effect(texts(name, "[]"), why));
+  }
   return s;
 }
 

@@ -1,4 +1,6 @@
+// What a person may have meant by a key that does not exist.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
@@ -37,22 +39,26 @@ std::vector<std::string> names_of(const Key& key) {
   return names;
 }
 
-// Where a key of exactly that name is known: first among the keys that work, else among all.
+std::string place_of(const Section& section) {
+  return section.path.empty() ? "at the top level" : "in " + section.path;
+}
+
+// Where a key of exactly that name is known: among the keys that work, else among all. A name that is known
+// in many places ("enabled") says nothing.
 std::string home_of(const Section& section, std::string_view name) {
-  std::string types, places;
+  constexpr size_t kMany = 3;
   for (const bool working : {true, false}) {
+    std::vector<std::string> types, places;
     for (const Section& other : sections()) {
       const Key* key = &other == &section ? nullptr : other.find(name);
       if (key == nullptr || (working && key->support != Support::works)) continue;
-      if (other.path == section.path) {
-        for (const std::string& type : other.types) types += (types.empty() ? "" : ", ") + type;
-      } else {
-        places += places.empty() ? "" : ", or ";
-        places += other.path.empty() ? "at the top level" : "in " + other.path;
-      }
+      if (other.path == section.path) types.insert(types.end(), other.types.begin(), other.types.end());
+      const std::string place = place_of(other);
+      if (std::ranges::find(places, place) == places.end()) places.push_back(place);
     }
-    if (!types.empty()) return fmt::format("{} is a parameter of {}", name, types);
-    if (!places.empty()) return fmt::format("{} belongs {}", name, places);
+    if (!types.empty()) return fmt::format("{} is a parameter of {}", name, fmt::join(types, ", "));
+    if (places.size() > kMany) return "";
+    if (!places.empty()) return fmt::format("{} belongs {}", name, fmt::join(places, ", or "));
   }
   return "";
 }

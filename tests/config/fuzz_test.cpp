@@ -38,8 +38,9 @@ bool survives(const std::string& text) {
 TEST(Fuzz, TruncatedFiles) {
   size_t count = 0;
   for (const std::string& text : samples()) {
-    for (size_t length = 0; length < text.find_last_of('}'); length += 3, ++count)
+    for (size_t length = 0; length < text.find_last_of('}'); length += 3, ++count) {
       EXPECT_FALSE(survives(text.substr(0, length)));
+    }
   }
   EXPECT_GT(count, 1000U);
 }

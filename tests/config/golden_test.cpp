@@ -99,8 +99,9 @@ Difference optimizer_difference(const Json& config) {
   if (type == "SGD" || type == "Lion" || type == "Lamb") return Difference::we_accept;
   // A rate below 0, a moment that grows: mistakes.
   if (params.value("lr", Json(0)).is_number() && params.value("lr", 0.0) < 0) return Difference::we_refuse;
-  if (params.contains("betas") && params["betas"].size() == 2 && params["betas"][1] >= 1)
+  if (params.contains("betas") && params["betas"].size() == 2 && params["betas"][1] >= 1) {
     return Difference::we_refuse;
+  }
   if (params.value("amsgrad", false)) return Difference::we_refuse;  // not here, with torch_adam neither
   if (type == "NAdam") return Difference::we_refuse;            // torch's own optimizers but SGD are not here
   if (any_of(params, is_digits)) return Difference::we_accept;  // numbers in quotes
@@ -176,8 +177,9 @@ TEST(Golden, OptimizersOfTheTrajectories) {
 
 Difference loss_scale_difference(const Json& fp16) {
   // With a hysteresis below 1 DeepSpeed's scale never falls again.
-  if (fp16.contains("hysteresis") && fp16["hysteresis"].is_number_integer() && fp16["hysteresis"] < 1)
+  if (fp16.contains("hysteresis") && fp16["hysteresis"].is_number_integer() && fp16["hysteresis"] < 1) {
     return Difference::we_refuse;
+  }
   // A scale that starts below 1, or beyond the range of fp32.
   if (fp16.contains("initial_scale_power") && fp16["initial_scale_power"].is_number_integer() &&
       (fp16["initial_scale_power"] < 0 || fp16["initial_scale_power"] > 127)) {
@@ -224,15 +226,18 @@ Difference schedule_difference(const Json& params) {
     // Numbers in quotes, and whole numbers with a point: numbers everywhere.
     if (is_digits(v) && key != "warmup_type") return Difference::we_accept;
     const bool steps = key == "warmup_num_steps" || key == "lr_range_test_step_size";
-    if (steps && v.is_number_float() && v > 0 && v == std::floor(v.get<double>()))
+    if (steps && v.is_number_float() && v > 0 && v == std::floor(v.get<double>())) {
       return Difference::we_accept;
+    }
     if (v == "auto" && key != "total_num_steps") return Difference::we_accept;  // resolved here
     if (key.find("_lr") != std::string::npos && v.is_number() && v < 0) return Difference::we_refuse;
     if (key == "decay_step_size" && v.is_number() && v < 0) return Difference::we_refuse;
-    if (key == "total_num_steps" && v.is_number() && (v < 1 || v != std::floor(v.get<double>())))
+    if (key == "total_num_steps" && v.is_number() && (v < 1 || v != std::floor(v.get<double>()))) {
       return Difference::we_refuse;
-    if (key == "warmup_type" && v != "log" && v != "linear")
+    }
+    if (key == "warmup_type" && v != "log" && v != "linear") {
       return Difference::we_refuse;  // DeepSpeed warns and takes log
+    }
   }
   return Difference::none;
 }

@@ -94,6 +94,8 @@ TEST(Names, MisplacedKeysAreToldWhereTheyBelong) {
   EXPECT_TRUE(are(errors_of(with(R"("zero_optimization": {"aio": {"block_size": 1}})")),
                   {"zero_optimization.aio: unknown key; aio belongs at the top level"}));
   EXPECT_TRUE(are(errors_of(with(R"("zero_hpz_partition_size": 8)")), {"belongs in zero_optimization"}));
+  EXPECT_TRUE(are(errors_of(with(R"("lr": 1)")), {"lr: unknown key; lr belongs in optimizer.params"}));
+  EXPECT_TRUE(are(errors_of(with(R"("enabled": true)")), {"enabled: unknown key"}));
   EXPECT_TRUE(
       are(errors_of(with(R"("bf16": {"enabled": true, "loss_scale": 0})")), {"loss_scale belongs in fp16"}));
   EXPECT_TRUE(
@@ -101,6 +103,19 @@ TEST(Names, MisplacedKeysAreToldWhereTheyBelong) {
           {"buffer_size belongs in zero_optimization.offload_param"}));
   EXPECT_TRUE(are(errors_of(with(R"("optimizer": {"type": "SGD", "params": {"betas": [0.9, 0.99]}})")),
                   {"betas is a parameter of Adam, AdamW, Lion, Lamb"}));
+}
+
+TEST(Names, AFileOfOtherKeysIsRefusedShortly) {
+  std::string text = "{";
+  for (int i = 0; i < 20'000; ++i) text += "\"gradient_clip" + std::to_string(i) + "\": 1,";
+  try {
+    resolve(text + "\"train_batch_size\": 1}");
+    FAIL() << "accepted";
+  } catch (const ConfigErrors& e) {
+    EXPECT_EQ(e.messages().size(), 20'000U);
+    EXPECT_LT(std::string(e.what()).size(), 10'000U);
+    EXPECT_TRUE(says(e.what(), "and 19950 more"));
+  }
 }
 
 TEST(Names, LenientTurnsUnknownKeysIntoWarnings) {

@@ -50,7 +50,7 @@ TEST(ResolvedJson, EveryOtherKey) {
                "consecutive_hysteresis": true, "min_loss_scale": 2}, "bf16": {"check_grad_overflow": false})");
   expect_round_trip(
       R"("zero_optimization": {"stage": 3, "reduce_bucket_size": 1, "allgather_bucket_size": 2, "overlap_comm": false,
-      "round_robin_gradients": true, "ignore_unused_parameters": false, "sub_group_size": 1e14, "stage3_max_live_parameters": 0,
+      "round_robin_gradients": true, "sub_group_size": 1e14, "stage3_max_live_parameters": 0,
       "stage3_max_reuse_distance": 1, "stage3_prefetch_bucket_size": 2, "stage3_param_persistence_threshold": 3,
       "stage3_model_persistence_threshold": 4, "stage3_gather_16bit_weights_on_model_save": true,
       "offload_optimizer": {"device": "cpu", "pin_memory": false, "ratio": 0.25}, "offload_param": {"device": "cpu"}})");

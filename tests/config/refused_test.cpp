@@ -21,6 +21,7 @@ TEST(Refused, FeaturesThatAreNotHere) {
                            R"("zero_optimization": {"mics_hierarchical_params_gather": true})",
                            R"("zero_optimization": {"zenflow": {"topk_ratio": 0.1}})",
                            R"("zero_optimization": {"legacy_stage1": true})",
+                           R"("zero_optimization": {"ignore_unused_parameters": false})",
                            R"("zero_optimization": {"offload_optimizer": {"super_offload": true}})",
                            R"("amp": {"enabled": true})",
                            R"("pipeline": {"stages": 2})",
@@ -199,8 +200,9 @@ TEST(Contradiction, LossScale) {
                     {"expected a number of at least 0"}))
         << v;
   }
-  for (const char* v : {"0", "1", "2.0", "\"3\""})
+  for (const char* v : {"0", "1", "2.0", "\"3\""}) {
     EXPECT_TRUE(are(fp16(std::string("\"loss_scale\": ") + v), {})) << v;
+  }
   for (const char* key : {"loss_scale_window", "min_loss_scale"}) {
     const std::string quoted = std::string("\"") + key + "\": ";
     for (const char* v : {"0", "-1"}) {
