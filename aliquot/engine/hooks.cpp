@@ -11,6 +11,19 @@
 #include "aliquot/pager/storage.h"
 
 namespace aliquot {
+
+struct GradientHooks::Entry {
+  // An intrusive or a shared pointer, depending on torch's version.
+  using Node = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
+
+  at::Tensor tensor;
+  std::string name;
+  const void* storage = nullptr;
+  bool trainable = false;
+  Node node;  // kept alive, as DDP does: the hook lives in it
+  uintptr_t hook = 0;
+};
+
 namespace {
 
 // Takes what AccumulateGrad left in .grad, as dense memory in the parameter's own order.
@@ -39,7 +52,7 @@ GradientHooks::GradientHooks(std::vector<at::Tensor> tensors, std::vector<std::s
                 .name = names[i],
                 .storage = storage::of(tensors[i]),
                 .trainable = tensors[i].requires_grad(),
-                .node = nullptr};
+                .node = {}};
     if (entry.trainable) {
       entry.node = torch::autograd::impl::grad_accumulator(tensors[i]);
       auto hook = std::make_unique<torch::autograd::utils::LambdaPostHook>(

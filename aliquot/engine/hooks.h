@@ -12,10 +12,6 @@
 #include <string>
 #include <vector>
 
-namespace torch::autograd {
-struct Node;
-}
-
 namespace aliquot {
 
 class GradientHooks {
@@ -37,14 +33,7 @@ class GradientHooks {
     std::mutex mutex;
     std::function<void(int, at::Tensor)> deliver;  // empty once the engine is gone
   };
-  struct Entry {
-    at::Tensor tensor;
-    std::string name;
-    const void* storage = nullptr;
-    bool trainable = false;
-    std::shared_ptr<torch::autograd::Node> node;  // kept alive, as DDP does: the hook lives in it
-    uintptr_t hook = 0;
-  };
+  struct Entry;
 
   std::vector<Entry> entries_;
   std::shared_ptr<Shared> shared_;

@@ -42,6 +42,7 @@ class ReplicatedStore final : public StoreBase {
   void release(int) override {}
   bool is_gathered(int) const override { return true; }
   bool gathers_collectively() const override { return false; }
+  void refresh(int) override {}
 
   void publish(bool replicated_update) override {
     if (replicated_update || comm_.size() == 1) return;
@@ -98,6 +99,7 @@ class SegmentStore final : public StoreBase {
   }
   bool is_gathered(int u) const override { return gathered_[at(u)]; }
   bool gathers_collectively() const override { return false; }
+  void refresh(int) override { comm_.barrier("publish"); }
   void publish(bool) override { comm_.barrier("publish"); }
 
  private:
@@ -122,7 +124,7 @@ class CollectiveStore final : public StoreBase {
     Buffer& buffer = gathered_[at(u)];
     if (buffer.bytes() == 0 && unit_bytes(u) > 0) {
       buffer = Buffer(meter_, Kind::gathered, layout_->unit_bytes(u), Buffer::Use::scratch);
-      refresh(u);
+      all_gather(u);
     }
     return buffer.data();
   }
@@ -132,14 +134,17 @@ class CollectiveStore final : public StoreBase {
   }
   bool is_gathered(int u) const override { return gathered_[at(u)].bytes() > 0; }
   bool gathers_collectively() const override { return comm_.size() > 1; }
+  void refresh(int u) override {
+    if (is_gathered(u)) all_gather(u);
+  }
   void publish(bool) override {
     for (int u = 0; u < units(); ++u) {
-      if (is_gathered(u) && layout_->unit(u).trainable) refresh(u);
+      if (layout_->unit(u).trainable) refresh(u);
     }
   }
 
  private:
-  void refresh(int u) {
+  void all_gather(int u) {
     comm_.all_gather(slice(u), gathered_[at(u)].data(), slice_bytes(u), fmt::format("gather unit {}", u));
   }
 

@@ -37,6 +37,9 @@ class UnitStore {
   /// `replicated_update`: every rank has written the whole already (stage 0).
   virtual void publish(bool replicated_update) = 0;
 
+  /// Collective: the same for one unit, after this rank's slice, or the whole where replicated, was written.
+  virtual void refresh(int unit) = 0;
+
   /// Whether a gather needs other ranks to take part.
   virtual bool gathers_collectively() const = 0;
 };

@@ -188,6 +188,26 @@ void Reducer::reduce_accumulators() {
   }
 }
 
+void Reducer::overwrite(int param, const float* value) {
+  const SegmentId id = layout_->segment_of(param);
+  const auto write = [&](int64_t param_offset, int64_t unit_offset, int64_t numel, bool zero) {
+    const void* const input = zero ? nullptr : value + param_offset;
+    kernels::reduce({&input, 1}, DType::fp32, gradients_.at(id.unit, unit_offset), gradients_.dtype(), false, numel);
+  };
+  const Segment& segment = layout_->segment(id);
+  if (sharded()) {
+    for (const Piece& piece : layout_->pieces(id.unit, comm_.rank())) {
+      if (piece.segment == id.segment) write(piece.param_offset, piece.unit_offset, piece.numel, false);
+    }
+  } else {
+    // Only rank 0's local sum counts, so that the sum over ranks is the value itself.
+    write(0, segment.offset, segment.numel, comm_.rank() != 0);
+    deliveries_[at(param)] = 2;  // no born gradient: it travels in fp32
+  }
+  used_[at(param)] = true;
+  contributed_[at(param)] = true;
+}
+
 void Reducer::drop_window() {
   if (worker_) worker_->wait();
   for (size_t b = 0; b < buckets_.size(); ++b) {

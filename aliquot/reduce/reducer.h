@@ -62,6 +62,9 @@ class Reducer {
   /// Forgets the window: the next contribution is a copy again.
   void drop_window();
 
+  /// Makes the window's sum of parameter `param` equal `value` (its elements in memory order, the same on every rank).
+  void overwrite(int param, const float* value);
+
   /// Backward calls in this window that have ended.
   int backwards() const { return backwards_; }
   /// Whether gradients were delivered since the last `end_backward`: a backward that threw, or one without an end.

@@ -1,0 +1,26 @@
+// From a torch::nn::Module to what the engine takes. Apart from engine.h, since torch's module header is dear to compile.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aliquot/engine/engine.h"
+
+namespace aliquot {
+
+/// Parameters by name, in registration order. A parameter registered under two names is listed under both.
+inline std::vector<NamedTensor> parameters_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> parameters;
+  for (const auto& item : module.named_parameters()) parameters.push_back({item.key(), item.value()});
+  return parameters;
+}
+
+/// Makes engine.train() and engine.eval() those of the module, which must outlive the engine.
+inline std::function<void(bool)> training_switch(torch::nn::Module& module) {
+  return [&module](bool train) { module.train(train); };
+}
+
+}  // namespace aliquot
