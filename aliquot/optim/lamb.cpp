@@ -104,7 +104,10 @@ void LambSecond(const Slice& s, const Hyper& h, bool eps_inside_sqrt, double tru
   const double correction =
       h.bias_correction ? std::sqrt(1 - std::pow(h.beta2, t)) / (1 - std::pow(h.beta1, t)) : 1;
   const auto rate = static_cast<float>(h.lr * correction * trust_ratio);
-  update(s, LambApply{s.moment1, s.moment2, direction_of(h, eps_inside_sqrt), rate});
+  Slice pass = s;
+  pass.grad = s.master;  // the gradient is in the moments already: none is read or widened
+  pass.grad_dtype = DType::fp32;
+  update(pass, LambApply{s.moment1, s.moment2, direction_of(h, eps_inside_sqrt), rate});
 }
 
 }  // namespace aliquot::kernels::HWY_NAMESPACE

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "aliquot/optim/convert-inl.h"
+#include "hwy/cache_control.h"
 
 #if defined(ALIQUOT_OPTIM_UPDATE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ALIQUOT_OPTIM_UPDATE_INL_H
@@ -49,14 +50,49 @@ HWY_INLINE hn::Vec<F> shrunk(F f, float rate, hn::Vec<F> p) {
   return fused(hn::Set(f, -rate), p, p);
 }
 
+/// Asks for the lines that the loop reaches 256 elements later: the processor alone follows so many streams
+/// less closely, which costs a tenth of the time.
+class Ahead {
+ public:
+  Ahead(const Slice& s, int64_t begin) {
+    add(s.master, sizeof(float), begin);
+    add(s.grad, size_of(s.grad_dtype), begin);
+    add(s.moment1, sizeof(float), begin);
+    add(s.moment2, sizeof(float), begin);
+    add(s.publish, size_of(s.publish_dtype), begin);
+  }
+
+  HWY_INLINE void operator()(int64_t i) const {
+    constexpr int64_t kLine = 16;  // floats
+    if (i % kLine != 0) return;
+    for (int k = 0; k < count_; ++k) hwy::Prefetch(streams_[k].at + i * streams_[k].size);
+  }
+
+ private:
+  void add(const void* from, int64_t size, int64_t begin) {
+    constexpr int64_t kDistance = 256;
+    if (from != nullptr)
+      streams_[count_++] = {static_cast<const char*>(from) + (begin + kDistance) * size, size};
+  }
+
+  struct Stream {
+    const char* at;
+    int64_t size;
+  };
+  Stream streams_[5];
+  int count_ = 0;
+};
+
 /// Elements begin … begin + n of the slice; `grad` are theirs alone.
 template <class Formula>
 void update_tile(const Slice& s, const Formula& shared_formula, const float* grad, int64_t begin, int64_t n) {
   const Formula formula = shared_formula;  // a local copy can stay in registers: no store can alias it
   float* const master = s.master + begin;
   const float factor = s.factor;
+  const Ahead ahead(s, begin);
   const auto element = [=](auto d, int64_t i) HWY_ATTR {
     const Floats<decltype(d)> f;
+    ahead(i);
     const auto x = hn::Mul(hn::LoadU(f, grad + i), hn::Set(f, factor));
     hn::StoreU(formula(d, begin + i, hn::LoadU(f, master + i), x), f, master + i);
   };
