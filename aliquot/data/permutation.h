@@ -1,5 +1,4 @@
-// A seeded permutation of 0 … size−1 that stores nothing, so that shuffling an epoch of any length costs no
-// memory.
+// A seeded permutation of 0 … size−1 that stores nothing: shuffling an epoch of any length costs no memory.
 //
 // A balanced Feistel network permutes the next even power of two; values that fall outside are sent through
 // it again until one falls inside ("cycle walking": Black and Rogaway, Ciphers with Arbitrary Finite Domains,

@@ -96,7 +96,7 @@ int64_t Sampler::fill_eval(int64_t index, const BatchSlice& slice, std::span<int
   check_buffers(slice, ids, targets);
   if (index < 0 || index >= eval_batches(slice.world, slice.micro_batch))
     throw UsageError(fmt::format("there is no evaluation batch {}: {} held-out sequences make {}", index,
-                                 eval_windows_, eval_batches(slice.world, slice.micro_batch)));
+                                 eval_rows(), eval_batches(slice.world, slice.micro_batch)));
   const int64_t first = (index * slice.world + slice.rank) * slice.micro_batch, rows = eval_rows();
   for (int64_t row = 0; row < slice.micro_batch; ++row) {
     const int64_t held_out = std::min(first + row, rows - 1) * eval_windows_ / rows;

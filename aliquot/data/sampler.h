@@ -1,10 +1,10 @@
-// Which tokens every rank sees at every step, as a pure function of (seed, step): no state, so nothing to
-// save.
+// Which tokens every rank sees at every step, as a pure function of (seed, step): there is no state to save.
 //
-// The source is cut into windows of seq_len + 1 tokens, each beginning at the last token of the one before:
-// every token is a target exactly once. The last eval_fraction of the windows is held out; the others are
-// shuffled anew each epoch. Row i of step s is sample s · train_batch + i of that endless sequence, so the
-// global batch of a step does not depend on the number of ranks, nor on how it is cut into micro-batches.
+// The source is cut into windows of seq_len + 1 tokens, each beginning at the last token of the one before,
+// so that every token is a target exactly once (but the first, and a remainder shorter than a window). The
+// last eval_fraction of the windows is held out; the others are shuffled anew each epoch. Row i of step s is
+// sample s · train_batch + i of that endless sequence: the global batch of a step depends neither on the
+// number of ranks nor on how it is cut into micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -41,13 +41,12 @@ class Sampler {
   Sampler(std::shared_ptr<const TokenSource> source, SamplerOptions options);
 
   /// Fills `ids` and `targets`, both [micro_batch, seq_len] row by row, with the slice's rows of step `step`
-  /// (from 0); targets are the ids one place later. Throws IoError naming file and place of an id outside the
-  /// vocabulary.
+  /// (from 0); targets are the ids one place later. An id outside the vocabulary is an IoError naming its
+  /// file and place.
   void fill(int64_t step, const BatchSlice& slice, std::span<int64_t> ids, std::span<int64_t> targets) const;
 
   /// Evaluation takes eval_rows() of the held-out windows in order, `world · micro_batch` at a time: the
-  /// number of such batches. Every rank runs all of them, since sharded parameters are gathered by all ranks
-  /// together.
+  /// number of such batches. Every rank runs all of them: sharded parameters are gathered by all together.
   int64_t eval_batches(int64_t world, int64_t micro_batch) const;
 
   /// Fills batch `index` of the evaluation like fill() (the slice's micro_step is not read) and returns how

@@ -1,5 +1,4 @@
-// Files of token ids as llm.c, nanoGPT and Megatron-LM write them (internal to the folder; users call
-// open_tokens).
+// Files of token ids as llm.c, nanoGPT and Megatron-LM write them (internal; users call open_tokens).
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,7 @@
 // Where token ids come from: text taken as bytes, or a file of ids that another program wrote.
 //
 // A source is one long row of token ids that never lies whole in memory: a read touches only what it returns,
-// and the page cache is shared by all ranks of a host. Sources are immutable and may be read by several
-// threads at once.
+// and all ranks of a host share the page cache. Sources are immutable; several threads may read them at once.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +64,8 @@ class TokenSource {
 /// like any binary file: nanoGPT's are read only when `format` says so.
 ///
 /// A text folder is read recursively, sorted by path, every regular file that is text; binary files, empty
-/// files and names that begin with a dot are left out and counted in describe(). Links to folders are not
-/// followed.
+/// files and names that begin with a dot are left out, the former two counted in describe(). Links to folders
+/// are not followed.
 std::unique_ptr<TokenSource> open_tokens(const std::filesystem::path& path,
                                          DataFormat format = DataFormat::automatic);
 

@@ -28,7 +28,7 @@ class AppendFile {
   AppendFile& operator=(const AppendFile&) = delete;
 
   /// Appends `record` whole and hands it to the system, or leaves the file as it was and returns false; the
-  /// first failure is a warning.
+  /// first time with a warning.
   bool append(std::string_view record);
 
   /// Shortens the file to its first `size` bytes.

@@ -129,7 +129,7 @@ std::vector<double> round_ticks(double low, double high, int count) {
     }
   std::vector<double> ticks;
   const double first = std::floor(low / step + 1e-9), last = std::ceil(high / step - 1e-9);
-  for (double i = first; i <= last; ++i) ticks.push_back(i * step);
+  for (int i = 0; i <= static_cast<int>(last - first); ++i) ticks.push_back((first + i) * step);
   return ticks;
 }
 

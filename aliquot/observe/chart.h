@@ -27,8 +27,7 @@ struct Chart {
 /// `count` or fewer numbers that are round in base ten, evenly spaced, covering low … high.
 std::vector<double> round_ticks(double low, double high, int count);
 
-/// At most 2 · `buckets` points of a series: of each bucket the least and the greatest, so that no spike is
-/// lost.
+/// At most 2 · `buckets` points: of each bucket the least and the greatest, so that no spike is lost.
 Series thin(const Series& series, size_t buckets);
 
 /// A <figure> with title, legend, drawing, and the values as JSON for the page's script to read out. The

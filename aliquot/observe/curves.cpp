@@ -87,6 +87,18 @@ std::optional<double> memory_peak(const StepRecord& record, const std::string& p
   return use == found->second.kinds.end() ? 0 : static_cast<double>(use->second.peak);
 }
 
+Chart memory_chart(const Records& records, const std::string& place, const std::set<std::string>& kinds) {
+  const auto peaks_of = [&](const std::string& name, const std::string& kind) {
+    return curve(name, records, [&](const StepRecord& r) { return memory_peak(r, place, kind); });
+  };
+  Chart chart{.title = fmt::format("Memory on {}, peak of rank 0", place), .unit = Unit::bytes};
+  for (const std::string& kind : kinds) chart.series.push_back(peaks_of(kind, kind));
+  chart.series.push_back(peaks_of("total", ""));
+  chart.series.back().neutral = true;
+  sort_by_size(chart.series);
+  return chart;
+}
+
 /// A chart for each place that held anything; peaks of each step, by kind and of their sum.
 std::vector<Chart> memory_charts(const Records& records) {
   std::map<std::string, std::set<std::string>> kinds;
@@ -94,17 +106,8 @@ std::vector<Chart> memory_charts(const Records& records) {
     for (const auto& [place, memory] : record.memory)
       for (const auto& [kind, use] : memory.kinds) kinds[place].insert(kind);
   std::vector<Chart> charts;
-  for (const auto& [place, names] : kinds) {
-    Chart chart{.title = fmt::format("Memory on {}, peak of rank 0", place), .unit = Unit::bytes};
-    for (const std::string& kind : names)
-      chart.series.push_back(
-          curve(kind, records, [&](const StepRecord& r) { return memory_peak(r, place, kind); }));
-    chart.series.push_back(
-        curve("total", records, [&](const StepRecord& r) { return memory_peak(r, place, ""); }));
-    chart.series.back().neutral = true;
-    sort_by_size(chart.series);
-    charts.push_back(std::move(chart));
-  }
+  charts.reserve(kinds.size());
+  for (const auto& [place, names] : kinds) charts.push_back(memory_chart(records, place, names));
   return charts;
 }
 

@@ -14,8 +14,7 @@ namespace aliquot {
 /// The page as text.
 std::string report_page(const RunSummary& summary, const std::vector<StepRecord>& records);
 
-/// Draws `folder`/metrics.jsonl into `folder`/report.html. A failure is a warning: the run's results do not
-/// hang on it.
+/// Draws `folder`/metrics.jsonl into `folder`/report.html. A failure is a warning.
 void write_report(const std::filesystem::path& folder, const RunSummary& summary);
 
 }  // namespace aliquot

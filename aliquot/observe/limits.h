@@ -10,8 +10,7 @@ namespace aliquot {
 /// parameters (two operations each in forward, four in backward) and 12·L·H·T for those of attention, after
 /// PaLM (Chowdhery et al. 2022), appendix B. Recomputation is not counted, and a causal mask saves nothing.
 ///
-/// `parameters` are those a token is multiplied with: without an embedding that is only looked up; a tied
-/// head counts.
+/// `parameters` are those a token is multiplied with: no embedding that is only looked up, but a tied head.
 constexpr double flops_per_token(int64_t parameters, int64_t layers, int64_t hidden, int64_t seq_len) {
   return 6.0 * static_cast<double>(parameters) +
          12.0 * static_cast<double>(layers) * static_cast<double>(hidden) * static_cast<double>(seq_len);

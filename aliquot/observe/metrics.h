@@ -51,8 +51,7 @@ class MetricsWriter {
   /// `folder` exists (prepare_output_folder). Throws IoError if the file cannot be opened.
   explicit MetricsWriter(std::filesystem::path folder, Start start = Start::fresh);
 
-  /// Adds a line, on disk when it returns as far as the system is asked; a failure is a warning
-  /// (append_file.h).
+  /// Adds a line and hands it to the system; a failure is a warning (append_file.h).
   void write(const StepRecord& record);
 
   /// Completes `summary` with the second part and replaces summary.json. A failure is a warning.

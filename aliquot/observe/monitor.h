@@ -7,8 +7,7 @@
 //                                                             with wall_clock_breakdown
 //
 // once per optimizer boundary, over the number of samples seen. Files lie in <output_path>/<job_name>, as
-// DeepSpeed's do: an output_path of "" is the working directory. A restarted run continues there and destroys
-// nothing.
+// DeepSpeed's do: an output_path of "" is the working directory. A restarted run continues there.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// The progress of a run, for a person: one line that redraws itself on a terminal, plain lines now and then
-// elsewhere.
+// The progress of a run: one line that redraws itself on a terminal, plain lines now and then elsewhere.
 //
 //   step 120/1000  loss 2.513  norm 0.83  lr 3.0e-04  41.2k tok/s  1.23 GiB  57% of limit  3m12s left
 //

@@ -16,15 +16,13 @@ struct MemoryUse {
   int64_t current = 0, peak = 0;
 };
 
-/// The memory of one place: by kind, and all of it. The total's peak is that of the sum, not the sum of the
-/// peaks.
+/// The memory of one place, by kind and in total; the total's peak is the sum's, not the sum of the peaks.
 struct PlaceMemory {
   MemoryUse total;
   std::map<std::string, MemoryUse> kinds;
 };
 
-/// One window of accumulation and its update. Losses, rates and times are rank 0's view unless it says
-/// otherwise.
+/// One window of accumulation and its update. Times, memory and bytes are rank 0's own.
 struct StepRecord {
   int64_t step = 0;     ///< from 1: the boundaries passed, skipped ones included
   int64_t samples = 0;  ///< rows seen since the first step, by all ranks: DeepSpeed's global_samples

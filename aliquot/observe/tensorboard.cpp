@@ -76,10 +76,11 @@ std::string record(std::string_view data) {
 
 std::filesystem::path new_file_in(const std::filesystem::path& folder) {
   static std::atomic<int> count{0};
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) std::strcpy(host.data(), "localhost");
+  std::array<char, 256> name{};
+  const bool named = gethostname(name.data(), name.size() - 1) == 0;
+  const std::string_view host = named ? name.data() : "localhost";
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  return folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", now, host.data(), getpid(), count++);
+  return folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", now, host, getpid(), count++);
 }
 
 }  // namespace

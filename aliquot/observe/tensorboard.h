@@ -1,10 +1,9 @@
-// TensorBoard's event file, written by hand: three protobuf messages and a checksum are all that scalars
-// need.
+// TensorBoard's event file by hand: three protobuf messages and a checksum are all that scalars need.
 //
-// A record is u64 length, u32 masked crc32c of those 8 bytes, the data, u32 masked crc32c of the data,
-// little-endian. The data is an Event: 1 double wall_time, 2 int64 step, 3 string file_version
-// ("brain.Event:2", in the first record), 5 Summary { 1 repeated Value { 1 string tag, 2 float simple_value }
-// }.
+// A record is u64 length, u32 masked crc32c of those 8 bytes, the data, u32 masked crc32c of the data; all
+// little-endian. The data is an Event: 1 double wall_time, 2 int64 step, 3 string file_version, which is
+// "brain.Event:2" in the first record, 5 Summary; a Summary: 1 repeated Value; a Value: 1 string tag, 2 float
+// simple_value.
 #pragma once
 
 #include <filesystem>

@@ -36,7 +36,7 @@ class Tokens : public testing::Test {
   ~Tokens() override { fs::remove_all(folder_); }
 
   fs::path write(const std::string& name, const std::string& contents) {
-    const fs::path path = folder_ / name;
+    fs::path path = folder_ / name;
     fs::create_directories(path.parent_path());
     std::ofstream(path, std::ios::binary) << contents;
     return path;

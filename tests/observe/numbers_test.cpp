@@ -38,17 +38,17 @@ TEST(Human, Durations) {
   EXPECT_EQ(human_duration(59.6), "1m00s");
   EXPECT_EQ(human_duration(192), "3m12s");
   EXPECT_EQ(human_duration(3840), "1h04m");
-  EXPECT_EQ(human_duration(2 * 86400 + 3 * 3600 + 59), "2d03h");
+  EXPECT_EQ(human_duration(2.0 * 86400 + 3 * 3600 + 59), "2d03h");
   EXPECT_EQ(human_duration(-1), "?");
   EXPECT_EQ(human_duration(std::numeric_limits<double>::quiet_NaN()), "?");
   EXPECT_NE(human_duration(1e300), "?");
 }
 
-// PaLM's own example, appendix B: 540B parameters, 118 layers, width 48 heads × 256, 2,048 positions, 238.3k
-// tokens/s on 6,144 chips of 275 TFLOP/s: 46.2 % with attention, 45.7 % without.
+// PaLM's own example, appendix B: 540B parameters, 118 layers, width 12,288 (48 heads × 256), 2,048
+// positions, 238.3k tokens/s on 6,144 chips of 275 TFLOP/s: 46.2 % with attention, 45.7 % without.
 TEST(Limits, ReproducePalm) {
   const double limit = 6144 * 275e12;
-  EXPECT_NEAR(percent_of_limit(flops_per_token(540'350'000'000, 118, 48 * 256, 2048), 238.3e3, limit), 46.2,
+  EXPECT_NEAR(percent_of_limit(flops_per_token(540'350'000'000, 118, 12288, 2048), 238.3e3, limit), 46.2,
               0.1);
   EXPECT_NEAR(percent_of_limit(flops_per_token(540'350'000'000, 0, 0, 0), 238.3e3, limit), 45.7, 0.1);
   EXPECT_EQ(percent_of_limit(1e9, 1e3, 0), 0);
@@ -58,6 +58,7 @@ TEST(PhaseTimers, AddUpFromAllThreadsAndBeginAgain) {
   using std::chrono::milliseconds;
   PhaseTimers timers;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       for (int i = 0; i < 1000; ++i) timers.add(Phase::reduce, milliseconds(2));

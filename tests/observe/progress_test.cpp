@@ -63,6 +63,12 @@ std::vector<std::string> screen_of(const std::string& output, size_t columns) {
   return lines;
 }
 
+/// The first field of each line.
+std::vector<std::string> beginnings(std::vector<std::string> lines) {
+  for (std::string& line : lines) line = line.substr(0, line.find("  "));
+  return lines;
+}
+
 class ProgressTest : public testing::Test {
  protected:
   ProgressOptions options(bool terminal, int width = 200) {
@@ -184,8 +190,7 @@ TEST_F(ProgressTest, PipesGetPlainLinesNowAndThen) {
   EXPECT_EQ(text.find('\r'), std::string::npos);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   const auto lines = screen_of(text, 1000);
-  std::vector<std::string> begins;
-  for (const std::string& line : lines) begins.push_back(line.substr(0, line.find("  ")));
+  const std::vector<std::string> begins = beginnings(lines);
   EXPECT_EQ(begins, (std::vector<std::string>{"step 1/1000", "step 11/1000", "step 21/1000", "aliquot: hello",
                                               "step 30/1000", ""}));
 }
@@ -197,9 +202,7 @@ TEST_F(ProgressTest, StepsPerPrintCountsSteps) {
     Progress progress(counted);
     for (int step = 1; step <= 20; ++step) progress.update(record_of(step));
   }
-  std::vector<std::string> begins;
-  for (const std::string& line : screen_of(out_.text(), 1000))
-    begins.push_back(line.substr(0, line.find("  ")));
+  const std::vector<std::string> begins = beginnings(screen_of(out_.text(), 1000));
   EXPECT_EQ(begins, (std::vector<std::string>{"step 1/1000", "step 10/1000", "step 20/1000", ""}));
 }
 
@@ -225,6 +228,7 @@ TEST_F(ProgressTest, ThreadsMaySpeakMeanwhile) {
   {
     Progress progress(options(true));
     std::vector<std::thread> threads;
+    threads.reserve(4);
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([t] {
         for (int i = 0; i < 100; ++i) log::info("thread {} message {}", t, i);
