@@ -7,6 +7,7 @@
 #include "aliquot/engine/state.h"
 #include "aliquot/error.h"
 #include "aliquot/log.h"
+#include "aliquot/optim/optimizer.h"
 
 namespace aliquot {
 
@@ -89,6 +90,12 @@ void EngineState::build(std::vector<NamedTensor> named) {
   hooks = std::make_unique<GradientHooks>(parameters.tensors, parameters.names, [this](int param, at::Tensor grad) {
     reducer->deliver(param, std::move(grad));
   });
+}
+
+Schedule EngineState::make_schedule() const {
+  std::vector<Schedule::Group> groups;
+  for (const GroupHyper& group : base_hypers()) groups.push_back({group.lr, group.beta1, group.beta2});
+  return {config.scheduler, std::move(groups), has_betas(config.optimizer->kind)};
 }
 
 // Ranks with different models would exchange garbage.

@@ -36,15 +36,27 @@ Updater::Updater(std::shared_ptr<const Layout> layout, Placement placement, cons
     if (unit.dtype != DType::fp32) state.master = Buffer(meter, Kind::master, bytes);
     for (int m = 0; m < moments_; ++m) state.moment[m] = Buffer(meter, Kind::moments, bytes);
     if (unit.dtype != DType::fp32) master_from_published(u, held(u).begin, held(u).numel());
-    if (optimizer_.initial_accumulator_value != 0) {
-      std::fill_n(state.moment[0].as<float>(), held(u).numel(),
-                  static_cast<float>(optimizer_.initial_accumulator_value));
+    if (const float initial = initial_moment(optimizer_); initial != 0) {
+      // Pieces only: padding stays zero (A7).
+      for (const Piece& piece : all_pieces(u)) {
+        std::fill_n(moment(0, u, piece.unit_offset), piece.numel, initial);
+      }
     }
   }
 }
 
 Range Updater::held(int u) const {
   return replicated() ? Range{0, layout_->unit(u).padded_numel} : layout_->slice(u, rank_);
+}
+
+std::vector<Piece> Updater::all_pieces(int u) const {
+  if (!replicated()) return layout_->pieces(u, rank_);
+  std::vector<Piece> pieces;
+  for (int r = 0; r < layout_->world(); ++r) {
+    const std::vector<Piece> of_rank = layout_->pieces(u, r);
+    pieces.insert(pieces.end(), of_rank.begin(), of_rank.end());
+  }
+  return pieces;
 }
 
 std::byte* Updater::published(int u, int64_t unit_offset) {
@@ -76,13 +88,9 @@ std::vector<Updater::Work> Updater::work(const Reducer& reducer) const {
   std::vector<Work> work;
   for (int u = 0; u < static_cast<int>(layout_->units().size()); ++u) {
     if (!layout_->unit(u).trainable) continue;
-    const int first = replicated() ? 0 : rank_;
-    const int last = replicated() ? layout_->world() - 1 : rank_;
-    for (int r = first; r <= last; ++r) {
-      for (const Piece& piece : layout_->pieces(u, r)) {
-        const int param = layout_->segment({u, piece.segment}).param;
-        if (reducer.used(param)) work.push_back({u, param, piece.unit_offset, piece.numel});
-      }
+    for (const Piece& piece : all_pieces(u)) {
+      const int param = layout_->segment({u, piece.segment}).param;
+      if (reducer.used(param)) work.push_back({u, param, piece.unit_offset, piece.numel});
     }
   }
   return work;
@@ -142,10 +150,7 @@ void Updater::update(const Reducer& reducer, float factor, std::span<const Group
 // Two passes with one exchange between: the trust ratio needs the norms of the whole parameter, summed by rank (A4).
 void Updater::update_lamb(const std::vector<Work>& work, const Reducer& reducer, float factor,
                           std::span<const GroupHyper> groups, const Comm& comm) {
-  struct Norms {
-    double param = 0, update = 0;
-  };
-  std::vector<Norms> own(specs_.size());
+  std::vector<kernels::LambNorms> own(specs_.size());
   std::vector<kernels::LambNorms> of_piece(work.size());
   at::parallel_for(0, static_cast<int64_t>(work.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -159,10 +164,10 @@ void Updater::update_lamb(const std::vector<Work>& work, const Reducer& reducer,
     own[at(work[i].param)].param += of_piece[i].param;
     own[at(work[i].param)].update += of_piece[i].update;
   }
-  std::vector<Norms> total = own;
+  std::vector<kernels::LambNorms> total = own;
   if (!replicated() && comm.size() > 1) {
-    std::vector<Norms> all(specs_.size() * at(comm.size()));
-    comm.all_gather(own.data(), all.data(), own.size() * sizeof(Norms), "Lamb's norms");
+    std::vector<kernels::LambNorms> all(specs_.size() * at(comm.size()));
+    comm.all_gather(own.data(), all.data(), own.size() * sizeof(kernels::LambNorms), "Lamb's norms");
     total.assign(specs_.size(), {});
     for (size_t i = 0; i < all.size(); ++i) {
       total[i % specs_.size()].param += all[i].param;
@@ -170,8 +175,7 @@ void Updater::update_lamb(const std::vector<Work>& work, const Reducer& reducer,
     }
   }
   for (const Work& w : work) {
-    const double p = std::sqrt(total[at(w.param)].param), u = std::sqrt(total[at(w.param)].update);
-    const double ratio = p == 0 || u == 0 ? 1.0 : std::clamp(p / u, optimizer_.min_coeff, optimizer_.max_coeff);
+    const double ratio = lamb_trust_ratio(optimizer_, total[at(w.param)]);
     kernels::lamb_apply(slice(w, reducer, factor), hyper(w.param, groups), optimizer_.eps_inside_sqrt, ratio);
   }
 }

@@ -57,6 +57,8 @@ class Updater {
     int64_t unit_offset, numel;
   };
 
+  /// Of unit `u`, what this rank updates: its own pieces, or those of all ranks in order.
+  std::vector<Piece> all_pieces(int u) const;
   std::vector<Work> work(const Reducer& reducer) const;
   kernels::Slice slice(const Work& w, const Reducer& reducer, float factor);
   kernels::Hyper hyper(int param, std::span<const GroupHyper> groups) const;

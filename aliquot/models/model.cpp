@@ -1,0 +1,82 @@
+#include "aliquot/models/model.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "aliquot/error.h"
+#include "aliquot/models/loss.h"
+
+namespace aliquot {
+namespace {
+
+uint64_t seed_of(uint64_t seed, const std::string& name) {
+  uint64_t hash = 14695981039346656037ULL ^ seed;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  hash ^= hash >> 31;
+  return hash * 0x9e3779b97f4a7c15ULL;
+}
+
+bool is_norm(const std::string& name) {
+  return name.find("ln_") != std::string::npos || name.find("norm.") != std::string::npos ||
+         name.find("layernorm.") != std::string::npos;
+}
+
+// As transformers' _init_weights: normal matrices, GPT-2's residual projections narrower by √(2·layers), zero biases, unit
+// norms. Each parameter draws from a generator of its own, so neither order nor world size matters.
+void initialise(LanguageModel& model, uint64_t seed) {
+  const c10::AutoGradMode no_grad(false);
+  const ModelConfig& c = model.config();
+  for (const auto& item : model.named_parameters()) {
+    const std::string& name = item.key();
+    at::Tensor p = item.value();
+    if (name.ends_with(".bias")) {
+      p.zero_();
+    } else if (is_norm(name)) {
+      p.fill_(1.0);
+    } else {
+      const bool residual = c.family == Family::gpt2 && name.ends_with("c_proj.weight");
+      const double std = residual ? c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)) : c.init_std;
+      p.normal_(0.0, std, at::detail::createCPUGenerator(seed_of(seed, name)));
+    }
+  }
+}
+
+}  // namespace
+
+at::Tensor LanguageModel::add_parameter(const std::string& name, at::IntArrayRef shape) {
+  torch::nn::Module* module = this;
+  size_t begin = 0;
+  for (size_t dot = name.find('.'); dot != std::string::npos; begin = dot + 1, dot = name.find('.', begin)) {
+    const std::string part = name.substr(begin, dot - begin);
+    const auto children = module->named_children();
+    const auto* child = children.find(part);
+    module = child != nullptr ? child->get() : module->register_module(part, std::make_shared<torch::nn::Module>()).get();
+  }
+  return module->register_parameter(name.substr(begin), at::empty(shape, at::kFloat));
+}
+
+void LanguageModel::check_positions(const at::Tensor& ids) const {
+  if (ids.dim() != 2) throw UsageError("a model's input is [rows, positions]");
+  if (ids.size(1) <= config_.context) return;
+  throw UsageError(fmt::format("{} positions, but the model's context is {}: use a shorter --seq-len", ids.size(1),
+                               config_.context));
+}
+
+at::Tensor LanguageModel::logits(const at::Tensor& ids) { return at::linear(hidden_states(ids), head_weight()); }
+
+at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& targets) {
+  return chunked_cross_entropy(hidden_states(ids).flatten(0, 1), head_weight(), targets.flatten());
+}
+
+std::shared_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed) {
+  std::shared_ptr<LanguageModel> model = config.family == Family::gpt2 ? make_gpt2(config) : make_llama(config);
+  initialise(*model, seed);
+  return model;
+}
+
+}  // namespace aliquot
