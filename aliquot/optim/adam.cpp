@@ -25,10 +25,8 @@ struct Adam {
         second(h.beta2),
         weight_decay(h.weight_decay),
         shrink(static_cast<float>(h.lr * h.weight_decay)) {
-    const auto t = static_cast<double>(h.step);
-    const double correction1 = h.bias_correction ? 1 - std::pow(h.beta1, t) : 1;
-    const double root2 = h.bias_correction ? std::sqrt(1 - std::pow(h.beta2, t)) : 1;
-    rate = static_cast<float>(h.lr * root2 / correction1);
+    const double root2 = std::sqrt(bias_correction(h, h.beta2));
+    rate = static_cast<float>(h.lr * root2 / bias_correction(h, h.beta1));
     eps = static_cast<float>(h.eps * root2);
   }
 

@@ -100,9 +100,7 @@ struct LambApply {
 };
 
 void LambSecond(const Slice& s, const Hyper& h, bool eps_inside_sqrt, double trust_ratio) {
-  const auto t = static_cast<double>(h.step);
-  const double correction =
-      h.bias_correction ? std::sqrt(1 - std::pow(h.beta2, t)) / (1 - std::pow(h.beta1, t)) : 1;
+  const double correction = std::sqrt(bias_correction(h, h.beta2)) / bias_correction(h, h.beta1);
   const auto rate = static_cast<float>(h.lr * correction * trust_ratio);
   Slice pass = s;
   pass.grad = s.master;  // the gradient is in the moments already: none is read or widened

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -53,7 +54,8 @@ void pin(std::string_view name, std::string_view source) {
 
 bool choose_from_environment() {
   const char* wanted = std::getenv("ALIQUOT_SIMD");
-  pin(wanted != nullptr && *wanted != '\0' ? wanted : available_targets().front(), "ALIQUOT_SIMD");
+  // Left alone, Highway takes the best target, and other users of it in the process keep theirs.
+  if (wanted != nullptr && *wanted != '\0') pin(wanted, "ALIQUOT_SIMD");
   return true;
 }
 

@@ -44,6 +44,17 @@ struct Blend {
   }
 };
 
+/// 1 − betaᵗ by repeated multiplication: the library's pow may differ in the last place from one host to
+/// another.
+inline double bias_correction(const Hyper& h, double beta) {
+  if (!h.bias_correction) return 1;
+  double power = 1;
+  for (auto t = static_cast<uint64_t>(h.step); t != 0; t >>= 1, beta *= beta) {
+    if (t % 2 == 1) power *= beta;
+  }
+  return 1 - power;
+}
+
 /// p − rate·p, rounded once: decay that does not pass through the gradient.
 template <class F>
 HWY_INLINE hn::Vec<F> shrunk(F f, float rate, hn::Vec<F> p) {

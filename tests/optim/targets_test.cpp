@@ -1,4 +1,5 @@
 // Every kernel gives the same bits on every SIMD target of this machine, at any alignment and cut anywhere.
+#include <cstdlib>
 #include <functional>
 
 #include "aliquot/error.h"
@@ -241,6 +242,33 @@ TEST(Targets, AMissingOneIsNamedWithThoseThereAre) {
     EXPECT_NE(text.find("SCALAR"), std::string::npos) << text;
   }
   EXPECT_EQ(kernels::current_target(), before);
+}
+
+// Each statement runs in a process of its own, in which no kernel has run yet.
+TEST(TargetsDeathTest, TheEnvironmentPinsTheTarget) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        setenv("ALIQUOT_SIMD", "Scalar", 1);
+        const float x = 1;
+        kernels::sum_of_squares(&x, DType::fp32, 1);
+        std::fputs(kernels::current_target(), stderr);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "^SCALAR$");
+  EXPECT_EXIT(
+      {
+        setenv("ALIQUOT_SIMD", "sse9", 1);
+        try {
+          kernels::current_target();
+        } catch (const UsageError& e) {
+          std::fputs(e.what(), stderr);
+          std::exit(3);
+        }
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(3),
+      "ALIQUOT_SIMD: this machine has no SIMD target \"sse9\"; it has .*SCALAR");
 }
 
 }  // namespace
