@@ -31,9 +31,9 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
       lse.slice(0, row, end).copy_(normaliser);
       const at::Tensor target = targets.slice(0, row, end);
       const at::Tensor picked = logits.gather(1, target.clamp_min(0).unsqueeze(1)).squeeze(1);
-      sum.add_((normaliser - picked).masked_fill(target.eq(kIgnored), 0).sum(at::kDouble));
+      sum.add_(normaliser.sub(picked).masked_fill(target.eq(kIgnored), 0).sum(at::kDouble));
     }
-    const at::Tensor count = targets.ne(kIgnored).sum().to(at::kDouble);
+    const at::Tensor count = targets.ne(kIgnored).sum(at::kLong).to(at::kDouble);
     ctx->save_for_backward({hidden, weight, targets, lse});
     return sum.div(count).to(at::kFloat);
   }
@@ -43,7 +43,7 @@ class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &hidden = saved[0], &weight = saved[1], &targets = saved[2], &lse = saved[3];
     const int64_t n = hidden.size(0), step = chunk_rows(n, weight.size(0));
-    const at::Tensor scale = grads[0].to(at::kFloat).div(targets.ne(kIgnored).sum());
+    const at::Tensor scale = grads[0].to(at::kFloat).div(targets.ne(kIgnored).sum(at::kLong));
     at::Tensor grad_hidden = at::empty(hidden.sizes(), hidden.options());
     at::Tensor grad_weight = at::zeros(weight.sizes(), at::kFloat);
     for (int64_t row = 0; row < n; row += step) {
