@@ -16,16 +16,20 @@
 namespace aliquot {
 namespace {
 
-/// A sentence with the nearest option if one was mistyped: CLI11 names it, but not what was meant.
+/// A sentence with the nearest name if one was mistyped: CLI11 says what it did not expect, but not what was
+/// meant.
 std::string suggestion(const CLI::App& app) {
-  for (const CLI::App* command : app.get_subcommands()) {
-    std::vector<std::string> names;
-    for (const CLI::Option* option : command->get_options()) names.push_back(option->get_name());
-    for (const std::string& given : command->remaining()) {
-      const std::string name = given.substr(0, given.find('='));
-      const std::string near = name.starts_with("--") ? schema::nearest(name, names) : "";
-      if (!near.empty()) return fmt::format("There is no {}; did you mean {}?\n", name, near);
-    }
+  std::vector<std::string> given = app.remaining(), known;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    if (app.get_subcommands().empty()) known.push_back(command->get_name());
+    if (!command->parsed()) continue;
+    given = command->remaining();
+    for (const CLI::Option* option : command->get_options()) known.push_back(option->get_name());
+  }
+  for (const std::string& argument : given) {
+    const std::string name = argument.substr(0, argument.find('='));
+    const std::string near = schema::nearest(name, known);
+    if (!near.empty()) return fmt::format("There is no {}; did you mean {}?\n", name, near);
   }
   return "";
 }
@@ -35,7 +39,7 @@ int run(int argc, char** argv) {
   CLI::App app("Trains language models with ZeRO from one ds_config.json", "aliquot");
   app.set_version_flag("--version", "aliquot " ALIQUOT_VERSION);
   app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
+  app.get_formatter()->column_width(36);
   add_train_command(app, invocation);
   add_config_command(app, invocation);
   add_env_command(app, invocation);
