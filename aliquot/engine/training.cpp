@@ -131,7 +131,14 @@ bool EngineState::boundary_step() {
     ++skipped_steps;
     report.skip_reason = describe_skip(verdict);
   }
-  const std::string scale_change = scaler->update(!report.applied);
+  std::string scale_change;
+  try {
+    scale_change = scaler->update(!report.applied);
+  } catch (const LossScaleError&) {
+    drop_window();
+    micro_steps = 0;
+    throw;
+  }
   if (report.applied) {
     schedule->step();
   } else {
