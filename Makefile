@@ -1,7 +1,8 @@
 # Two commands on a fresh machine: `make demo`, `make test`. Everything else is for those who change the project.
 .PHONY: demo test setup bench format lint check-all clean
 
-demo: setup
+demo:
+	scripts/setup.sh aliquot aliquot-rank
 	scripts/demo.sh
 
 test: setup
@@ -13,11 +14,13 @@ setup:
 bench: setup
 	scripts/bench.sh
 
+# clang-format writes; `make lint` only looks, at what changed since the last commit but one (BASE=...) or at all (BASE=--all).
 format:
 	scripts/format.sh
 
 lint:
-	scripts/lint.sh
+	scripts/format.sh --check
+	scripts/lint.sh $(BASE)
 
 # Slow: the whole test suite under the address and undefined-behaviour sanitizers, the torch-free part under the thread one.
 check-all: setup

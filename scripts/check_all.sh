@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The test suite once more under sanitizers: address and undefined behaviour for all, threads for the torch-free part.
+# The test suite once more under sanitizers: address and undefined behaviour for all, threads for the torch-free part. Slow.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cmake --preset asan && cmake --build --preset asan

@@ -1,41 +1,80 @@
 #!/usr/bin/env bash
-# Sets up everything: Debian packages, .venv with torch, configured and built. Run again, it takes seconds.
+# Debian packages, .venv with torch, configured and built in build/release. Run again, it takes seconds.
+#
+#   scripts/setup.sh               everything, with what the tests need
+#   scripts/setup.sh TARGET...     these programs alone
+#
+# With a LibTorch of your own: ALIQUOT_TORCH=/path/to/libtorch scripts/setup.sh (CMake's -DCMAKE_PREFIX_PATH).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source scripts/packages.sh
+mkdir -p build
 
-packages=(cmake ninja-build g++ ccache mold libcli11-dev nlohmann-json3-dev libhwy-dev libgtest-dev librapidcheck-dev
-          libbenchmark-dev libgloo-dev python3-venv)
+required=(cmake ninja-build g++ libcli11-dev nlohmann-json3-dev libhwy-dev libgtest-dev librapidcheck-dev libbenchmark-dev)
+optional=(ccache mold libgloo-dev) # a compile cache, a fast linker, ranks on several hosts
+python3 -c 'import ensurepip, venv' 2>/dev/null || required+=(python3 python3-venv)
 
-missing=()
-for p in "${packages[@]}"; do
-  dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing+=("$p")
-done
-if ((${#missing[@]})); then
-  if [ "$(id -u)" = 0 ]; then sudo=(); elif sudo -n true 2>/dev/null; then sudo=(sudo -n); else
-    echo "These Debian packages are missing; install them and run again:"
-    echo "  sudo apt-get install -y ${missing[*]}"
+install_missing() {
+  if ! command -v dpkg-query >/dev/null; then
+    echo "not a Debian system: these packages' equivalents are needed: ${required[*]}; wanted: ${optional[*]}"
+    return
+  fi
+  local needed missing
+  mapfile -t needed < <(missing_packages "${required[@]}")
+  mapfile -t missing < <(missing_packages "${required[@]}" "${optional[@]}")
+  if ((${#missing[@]})) && ! install_packages "${missing[@]}" && ((${#needed[@]})); then exit 1; fi
+}
+
+# pip NAME...: installs into .venv.
+pip() { .venv/bin/python -m pip install --quiet --disable-pip-version-check "$@"; }
+
+# once FILE... -- COMMAND...: runs COMMAND unless it has succeeded for the same contents of FILEs in this .venv.
+once() {
+  local files=()
+  while [ "$1" != -- ]; do files+=("$1"); shift; done
+  shift
+  local stamp
+  stamp=.venv/.done-$1-$(cat "${files[@]}" | sha256sum | cut -c1-16)
+  [ -e "$stamp" ] && return
+  "$@"
+  rm -f ".venv/.done-$1-"*
+  touch "$stamp"
+}
+
+# The headers and the library must be of one version, so it is pinned. +cpu is the build without CUDA, where pip's index has one.
+install_torch() {
+  local pinned
+  pinned=$(grep '^torch==' requirements.txt)
+  echo "installing $pinned"
+  if ! pip "$pinned+cpu" 2>/dev/null; then
+    echo "no build named $pinned+cpu here; taking $pinned, which on x86 may bring CUDA along (gigabytes)."
+    pip -r requirements.txt
+  fi
+}
+
+install_test_packages() {
+  echo "installing what the tests compare with"
+  pip -r requirements-test.txt
+}
+
+make_venv() {
+  if ! .venv/bin/python -c '' 2>/dev/null; then
+    rm -rf .venv
+    python3 -m venv .venv
+  fi
+  [ -n "${ALIQUOT_TORCH:-}" ] || once requirements.txt -- install_torch
+  if [ "$1" = with-tests ] && [ -e requirements-test.txt ]; then once requirements-test.txt requirements.txt -- install_test_packages; fi
+}
+
+configure() {
+  [ -e build/release/build.ninja ] && [ -z "${ALIQUOT_TORCH:-}" ] && return
+  cmake --preset release ${ALIQUOT_TORCH:+-DCMAKE_PREFIX_PATH="$ALIQUOT_TORCH"} >build/configure.log 2>&1 || {
+    cat build/configure.log
     exit 1
-  fi
-  echo "installing ${missing[*]}"
-  "${sudo[@]}" apt-get update -qq
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+  }
+}
 
-# torch is pinned: its headers and its library must be of one version, and a bare `torch` may be a CUDA build of gigabytes.
-# With a LibTorch of your own: ALIQUOT_TORCH=/path/to/libtorch make setup
-if [ -z "${ALIQUOT_TORCH:-}" ]; then
-  stamp=.venv/.setup-$(cat requirements.txt requirements-test.txt | sha256sum | cut -c1-16)
-  if [ ! -e "$stamp" ]; then
-    [ -x .venv/bin/python ] || python3 -m venv .venv
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
-    rm -f .venv/.setup-*
-    touch "$stamp"
-  fi
-fi
-
-if [ ! -e build/release/build.ninja ] || [ -n "${ALIQUOT_TORCH:-}" ]; then
-  cmake --preset release ${ALIQUOT_TORCH:+-DCMAKE_PREFIX_PATH="$ALIQUOT_TORCH"} >build.log 2>&1 || { cat build.log; exit 1; }
-  rm -f build.log
-fi
-cmake --build --preset release
+install_missing
+if (($#)); then make_venv without-tests; else make_venv with-tests; fi
+configure
+cmake --build --preset release ${*:+--target "$@"}
