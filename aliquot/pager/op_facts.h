@@ -14,14 +14,15 @@ enum class Access : unsigned char {
   write,  ///< in-place and out= arguments
 };
 
-/// Of one operator, by argument position. Arguments beyond the list are read.
+/// Of one operator, by argument position.
 struct OpFacts {
   std::vector<Access> arguments;
-  Access argument(size_t i) const { return i < arguments.size() ? arguments[i] : Access::read; }
+  Access argument(size_t i) const { return i < arguments.size() ? arguments[i] : Access::none; }
 };
 
 /// Computed from the operator's schema once and cached by the operator's name pointer (asking for a schema copies it,
-/// about a microsecond). Thread-safe. Functions that are no operators read everything.
+/// about a microsecond). Thread-safe. Recorded functions that are no operators (marks such as autograd's own "detach") read
+/// nothing themselves: what they call is recorded too.
 const OpFacts& facts_of(const at::RecordFunction& fn);
 
 }  // namespace aliquot

@@ -81,12 +81,17 @@ TEST(ReleasedAccess, OperationsGatherWhatTheyRead) {
 TEST(ReleasedAccess, ViewsAndMetadataGatherNothing) {
   at::Tensor w = at::ones({4, 4}).set_requires_grad(true);
   const Engine engine({{"layer.weight", w}}, stage3());
-  (void)w.t();
-  (void)w.view(-1);
-  (void)w.detach();
-  (void)at::empty_like(w);
-  (void)at::zeros_like(w);
-  EXPECT_EQ(engine.live_numel(), 0);
+  const std::vector<std::pair<const char*, std::function<void()>>> free{
+      {"t", [&] { (void)w.t(); }},
+      {"view", [&] { (void)w.view(-1); }},
+      {"detach", [&] { (void)w.detach(); }},
+      {"empty_like", [&] { (void)at::empty_like(w); }},
+      {"zeros_like", [&] { (void)at::zeros_like(w); }},
+  };
+  for (const auto& [name, run] : free) {
+    run();
+    EXPECT_EQ(engine.live_numel(), 0) << name;
+  }
   (void)w.sum();
   EXPECT_EQ(engine.live_numel(), 16);
 }
