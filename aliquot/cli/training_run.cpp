@@ -91,7 +91,8 @@ void TrainingRun::load_weights() {
   const LoadReport report = load_hf_weights(*model, folder);
   if (comm.rank() != 0) return;
   log::info("{}: {} parameters loaded", options.model, report.loaded.size());
-  for (const std::string& name : report.unexpected) log::warn("{}: {} is not in the model", options.model, name);
+  for (const std::string& name : report.unexpected)
+    log::warn("{}: {} is not in the model", options.model, name);
 }
 
 BatchSlice TrainingRun::slice(int64_t micro_step) const {

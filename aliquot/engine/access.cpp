@@ -1,5 +1,5 @@
-// Model states by parameter name, whatever rank holds them. One piece of a parameter lies on one rank, so a whole one is
-// had by a broadcast per owner: bytes sent (N−1) × parameter, steps N.
+// Model states by parameter name, whatever rank holds them. One piece of a parameter lies on one rank, so a
+// whole one is had by a broadcast per owner: bytes sent (N−1) × parameter, steps N.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
@@ -17,7 +17,9 @@
 namespace aliquot {
 namespace {
 
-at::TensorOptions fp32() { return at::TensorOptions().dtype(at::kFloat); }
+at::TensorOptions fp32() {
+  return at::TensorOptions().dtype(at::kFloat);
+}
 
 // fp32 in the parameter's own sizes and memory order.
 at::Tensor like(const at::Tensor& parameter) {
@@ -70,14 +72,16 @@ at::Tensor collect_local(const EngineState& s, int param, const Source& source) 
 Source from_master(EngineState& s, int param) {
   const int u = s.layout->segment_of(param).unit;
   return [&s, u](const Piece& piece, float* out) {
-    std::memcpy(out, s.updater->master(u, piece.unit_offset), static_cast<size_t>(piece.numel) * sizeof(float));
+    std::memcpy(out, s.updater->master(u, piece.unit_offset),
+                static_cast<size_t>(piece.numel) * sizeof(float));
   };
 }
 
 Source from_moment(EngineState& s, int param, int index) {
   const int u = s.layout->segment_of(param).unit;
   return [&s, u, index](const Piece& piece, float* out) {
-    std::memcpy(out, s.updater->moment(index, u, piece.unit_offset), static_cast<size_t>(piece.numel) * sizeof(float));
+    std::memcpy(out, s.updater->moment(index, u, piece.unit_offset),
+                static_cast<size_t>(piece.numel) * sizeof(float));
   };
 }
 
@@ -92,16 +96,21 @@ Source from_gradient(EngineState& s, int param) {
   };
 }
 
-bool trainable(const EngineState& s, int param) { return s.parameters.specs[static_cast<size_t>(param)].trainable; }
+bool trainable(const EngineState& s, int param) {
+  return s.parameters.specs[static_cast<size_t>(param)].trainable;
+}
 
-const at::Tensor& tensor(const EngineState& s, int param) { return s.parameters.tensors[static_cast<size_t>(param)]; }
+const at::Tensor& tensor(const EngineState& s, int param) {
+  return s.parameters.tensors[static_cast<size_t>(param)];
+}
 
 int moment_index(const EngineState& s, std::string_view state) {
   const std::vector<std::string> names = moment_names(*s.config.optimizer);
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i] == state) return static_cast<int>(i);
   }
-  throw UsageError(fmt::format("the optimizer has no state called {}; it has: {}", state, fmt::join(names, ", ")));
+  throw UsageError(
+      fmt::format("the optimizer has no state called {}; it has: {}", state, fmt::join(names, ", ")));
 }
 
 // Runs `write(piece, value)` for every piece that this rank holds.
@@ -156,7 +165,8 @@ std::optional<at::Tensor> Engine::full_grad(std::string_view name) {
   // Local sums of every rank, added in rank order (A2).
   if (s.reducer->contributed(param)) {
     for (int r = 0; r < s.comm.size(); ++r) {
-      for (const Piece& piece : pieces_of(s, param, r)) from_gradient(s, param)(piece, data + piece.param_offset);
+      for (const Piece& piece : pieces_of(s, param, r))
+        from_gradient(s, param)(piece, data + piece.param_offset);
     }
   }
   std::vector<float> all(n * static_cast<size_t>(s.comm.size()));
@@ -185,7 +195,8 @@ at::Tensor Engine::local_param(std::string_view name) {
   if (trainable(s, param)) return collect_local(s, param, from_master(s, param));
   const at::Tensor whole = full_param(name);
   return collect_local(s, param, [&](const Piece& piece, float* out) {
-    std::memcpy(out, whole.const_data_ptr<float>() + piece.param_offset, static_cast<size_t>(piece.numel) * sizeof(float));
+    std::memcpy(out, whole.const_data_ptr<float>() + piece.param_offset,
+                static_cast<size_t>(piece.numel) * sizeof(float));
   });
 }
 
@@ -223,20 +234,24 @@ void Engine::set_full_grad(std::string_view name, const at::Tensor& value) {
   s.reducer->overwrite(param, sum.const_data_ptr<float>());
 }
 
-void Engine::set_full_optimizer_state(std::string_view name, std::string_view state, const at::Tensor& value) {
+void Engine::set_full_optimizer_state(std::string_view name, std::string_view state,
+                                      const at::Tensor& value) {
   EngineState& s = *state_;
   const int param = s.find(name);
   const int m = moment_index(s, state);
-  if (!trainable(s, param)) throw UsageError(fmt::format("set_full_optimizer_state: parameter {} is frozen", name));
+  if (!trainable(s, param))
+    throw UsageError(fmt::format("set_full_optimizer_state: parameter {} is frozen", name));
   const c10::AutoGradMode no_grad(false);
   const int u = s.layout->segment_of(param).unit;
   scatter(s, param, s.updater->replicated(), ordered(std::string(name), tensor(s, param), value),
           [&](const Piece& piece, const float* from) {
-            std::memcpy(s.updater->moment(m, u, piece.unit_offset), from, static_cast<size_t>(piece.numel) * sizeof(float));
+            std::memcpy(s.updater->moment(m, u, piece.unit_offset), from,
+                        static_cast<size_t>(piece.numel) * sizeof(float));
           });
 }
 
-// Masters and published values of one parameter become `value` (fp32, in memory order) on every rank; collective.
+// Masters and published values of one parameter become `value` (fp32, in memory order) on every rank;
+// collective.
 void EngineState::write_param(int param, const at::Tensor& value) {
   require_usable();
   const int u = layout->segment_of(param).unit;
@@ -246,20 +261,26 @@ void EngineState::write_param(int param, const at::Tensor& value) {
   comm.barrier("write a parameter");  // nobody reads it any more
   if (trainable(*this, param)) {
     scatter(*this, param, updater->replicated(), value, [&](const Piece& piece, const float* from) {
-      std::memcpy(updater->master(u, piece.unit_offset), from, static_cast<size_t>(piece.numel) * sizeof(float));
+      std::memcpy(updater->master(u, piece.unit_offset), from,
+                  static_cast<size_t>(piece.numel) * sizeof(float));
     });
   }
   scatter(*this, param, whole, value, [&](const Piece& piece, const float* from) {
-    std::byte* base = whole ? store.whole(u) + piece.unit_offset * size_of(dtype)
-                            : store.slice(u) + (piece.unit_offset - layout->slice(u, comm.rank()).begin) * size_of(dtype);
+    std::byte* base =
+        whole ? store.whole(u) + piece.unit_offset * size_of(dtype)
+              : store.slice(u) + (piece.unit_offset - layout->slice(u, comm.rank()).begin) * size_of(dtype);
     kernels::narrow(from, base, dtype, piece.numel);
   });
   store.refresh(u);
   tensor(*this, param).unsafeGetTensorImpl()->bump_version();
 }
 
-std::vector<std::string> Engine::optimizer_state_names() const { return moment_names(*state_->config.optimizer); }
+std::vector<std::string> Engine::optimizer_state_names() const {
+  return moment_names(*state_->config.optimizer);
+}
 
-int64_t Engine::param_step(std::string_view name) const { return state_->updater->step(state_->find(name)); }
+int64_t Engine::param_step(std::string_view name) const {
+  return state_->updater->step(state_->find(name));
+}
 
 }  // namespace aliquot

@@ -1,4 +1,5 @@
-// Building an engine: adopt the parameters, lay them out, fill the store with rank 0's values, make the parts.
+// Building an engine: adopt the parameters, lay them out, fill the store with rank 0's values, make the
+// parts.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -11,15 +12,17 @@
 
 namespace aliquot {
 
-EngineState::EngineState(std::vector<NamedTensor> named, const Config& config_, Comm comm_, EngineOptions options_)
+EngineState::EngineState(std::vector<NamedTensor> named, const Config& config_, Comm comm_,
+                         EngineOptions options_)
     : config(config_),
       comm(std::move(comm_)),
       options(std::move(options_)),
       placement(Placement::of_stage(config_.zero.stage)),
       accumulation_steps(std::max<int64_t>(config_.gradient_accumulation_steps, 1)) {
   if (!config.optimizer) {
-    throw ConfigError("the engine needs an optimizer: add an \"optimizer\" block, for example "
-                      "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}}");
+    throw ConfigError(
+        "the engine needs an optimizer: add an \"optimizer\" block, for example "
+        "{\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}}");
   }
   build(std::move(named));
 }
@@ -32,7 +35,8 @@ EngineState::~EngineState() {
 void EngineState::build(std::vector<NamedTensor> named) {
   parameters = adopt_parameters(named, options.groups, config);
   named.clear();
-  for (size_t i = 0; i < parameters.names.size(); ++i) index.emplace(parameters.names[i], static_cast<int>(i));
+  for (size_t i = 0; i < parameters.names.size(); ++i)
+    index.emplace(parameters.names[i], static_cast<int>(i));
   for (const auto& [name, param] : parameters.aliases) index.emplace(name, param);
   layout = std::make_shared<const Layout>(parameters.specs, comm.size());
   check_same_model();
@@ -59,7 +63,8 @@ void EngineState::build(std::vector<NamedTensor> named) {
         std::memcpy(whole + segment.offset * size_of(unit.dtype), t.const_data_ptr(),
                     static_cast<size_t>(segment.numel * size_of(unit.dtype)));
       }
-      comm.broadcast(whole, static_cast<size_t>(layout->unit_bytes(u)), 0, fmt::format("initial values of unit {}", u));
+      comm.broadcast(whole, static_cast<size_t>(layout->unit_bytes(u)), 0,
+                     fmt::format("initial values of unit {}", u));
       if (filled.whole(u) == nullptr && layout->unit_bytes(u) > 0) {
         std::memcpy(filled.slice(u), whole + layout->slice_bytes(u) * comm.rank(),
                     static_cast<size_t>(layout->slice_bytes(u)));
@@ -75,8 +80,10 @@ void EngineState::build(std::vector<NamedTensor> named) {
                          .persistence_threshold = zero.stage3_param_persistence_threshold,
                          .model_persistence_threshold = zero.stage3_model_persistence_threshold},
                         comm.rank());
-  updater = std::make_unique<Updater>(layout, placement, *config.optimizer, parameters.specs, filled, comm.rank(), meter);
-  // A gather that all ranks must enter cannot wait behind a reduction that they must enter too: that one gets a thread.
+  updater = std::make_unique<Updater>(layout, placement, *config.optimizer, parameters.specs, filled,
+                                      comm.rank(), meter);
+  // A gather that all ranks must enter cannot wait behind a reduction that they must enter too: that one gets
+  // a thread.
   const bool overlap = zero.overlap_comm || filled.gathers_collectively();
   reducer = std::make_unique<Reducer>(
       layout, placement, config.grad_accum_dtype, comm,
@@ -87,9 +94,9 @@ void EngineState::build(std::vector<NamedTensor> named) {
       meter, parameters.names);
   scaler = std::make_unique<LossScaler>(config.fp16);
   schedule = std::make_unique<Schedule>(make_schedule());
-  hooks = std::make_unique<GradientHooks>(parameters.tensors, parameters.names, [this](int param, at::Tensor grad) {
-    reducer->deliver(param, std::move(grad));
-  });
+  hooks = std::make_unique<GradientHooks>(
+      parameters.tensors, parameters.names,
+      [this](int param, at::Tensor grad) { reducer->deliver(param, std::move(grad)); });
 }
 
 Schedule EngineState::make_schedule() const {
@@ -102,16 +109,18 @@ Schedule EngineState::make_schedule() const {
 void EngineState::check_same_model() const {
   std::string text;
   for (const ParamSpec& p : parameters.specs) {
-    text += fmt::format("{}:{}:{}:{}:{}:{};", p.name, p.numel, p.ndim, name_of(p.dtype), p.trainable, p.group);
+    text +=
+        fmt::format("{}:{}:{}:{}:{}:{};", p.name, p.numel, p.ndim, name_of(p.dtype), p.trainable, p.group);
   }
   const uint64_t mine = std::hash<std::string>{}(text);
   std::vector<uint64_t> all(static_cast<size_t>(comm.size()));
   comm.all_gather(&mine, all.data(), sizeof(mine), "compare models");
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r] != mine) {
-      throw UsageError(fmt::format("rank {} has another model than rank {}: names, shapes, dtypes, requires_grad and groups "
-                                   "must be the same on every rank",
-                                   comm.rank(), r));
+      throw UsageError(fmt::format(
+          "rank {} has another model than rank {}: names, shapes, dtypes, requires_grad and groups "
+          "must be the same on every rank",
+          comm.rank(), r));
     }
   }
 }

@@ -26,11 +26,12 @@ GatheredParameters::GatheredParameters(Engine& engine, const std::vector<std::st
                                        std::optional<int> modifier_rank)
     : state_(engine.state()), modifier_rank_(modifier_rank), exceptions_(std::uncaught_exceptions()) {
   if (modifier_rank && (*modifier_rank < 0 || *modifier_rank >= state_.comm.size())) {
-    throw UsageError(fmt::format("GatheredParameters: modifier_rank {} is outside the world of {}", *modifier_rank,
-                                 state_.comm.size()));
+    throw UsageError(fmt::format("GatheredParameters: modifier_rank {} is outside the world of {}",
+                                 *modifier_rank, state_.comm.size()));
   }
   std::vector<int> params;
-  for (const std::string& name : names.empty() ? state_.parameters.names : names) params.push_back(state_.find(name));
+  for (const std::string& name : names.empty() ? state_.parameters.names : names)
+    params.push_back(state_.find(name));
   for (const int param : params) {
     if (state_.pager->is_writable(param)) {
       end_scope();
@@ -42,8 +43,11 @@ GatheredParameters::GatheredParameters(Engine& engine, const std::vector<std::st
     const Segment& segment = state_.layout->segment(id);
     state_.pager->pin(id.unit, Mode::no_grad);
     // One byte at least: a null pointer would end the scope of an empty parameter.
-    Entry entry{param, Buffer(state_.meter, Kind::staging, std::max<int64_t>(segment.numel * size_of(unit.dtype), 1)), 0};
-    std::memcpy(entry.memory.data(), state_.pager->store().gather(id.unit) + segment.offset * size_of(unit.dtype),
+    Entry entry{
+        param, Buffer(state_.meter, Kind::staging, std::max<int64_t>(segment.numel * size_of(unit.dtype), 1)),
+        0};
+    std::memcpy(entry.memory.data(),
+                state_.pager->store().gather(id.unit) + segment.offset * size_of(unit.dtype),
                 static_cast<size_t>(segment.numel * size_of(unit.dtype)));
     entry.before = hash_of(entry.memory);
     state_.pager->set_writable(param, entry.memory.data());
@@ -86,14 +90,17 @@ void GatheredParameters::publish() {
   std::vector<Hashes> mine, all(entries_.size() * static_cast<size_t>(world));
   for (const Entry& entry : entries_) mine.push_back({entry.before, hash_of(entry.memory)});
   state_.comm.all_gather(mine.data(), all.data(), mine.size() * sizeof(Hashes), "close GatheredParameters");
-  const auto hashes = [&](size_t i, int rank) { return all[static_cast<size_t>(rank) * entries_.size() + i]; };
+  const auto hashes = [&](size_t i, int rank) {
+    return all[static_cast<size_t>(rank) * entries_.size() + i];
+  };
 
   for (size_t i = 0; i < entries_.size() && !modifier_rank_; ++i) {
     for (int r = 1; r < world; ++r) {
       if (hashes(i, r).after == hashes(i, 0).after) continue;
-      throw UsageError(fmt::format("GatheredParameters: ranks 0 and {} wrote different values to {}; write the same on every "
-                                   "rank, or name the rank whose values count (modifier_rank)",
-                                   r, state_.parameters.names[static_cast<size_t>(entries_[i].param)]));
+      throw UsageError(fmt::format(
+          "GatheredParameters: ranks 0 and {} wrote different values to {}; write the same on every "
+          "rank, or name the rank whose values count (modifier_rank)",
+          r, state_.parameters.names[static_cast<size_t>(entries_[i].param)]));
     }
   }
   const c10::AutoGradMode no_grad(false);

@@ -14,20 +14,23 @@ namespace aliquot {
 
 /// Collective to open and to close. Inside, the named parameters lie in private memory of each rank.
 ///
-/// What was written takes effect at `close()`, on all ranks alike, masters included: with a `modifier_rank`, that rank's
-/// bytes; without one, every rank must have written equal bytes. Parameters that nobody changed are left alone.
+/// What was written takes effect at `close()`, on all ranks alike, masters included: with a `modifier_rank`,
+/// that rank's bytes; without one, every rank must have written equal bytes. Parameters that nobody changed
+/// are left alone.
 class GatheredParameters {
  public:
-  /// Empty `names`: all parameters. Throws UsageError for an unknown name or a modifier_rank outside the world.
+  /// Empty `names`: all parameters. Throws UsageError for an unknown name or a modifier_rank outside the
+  /// world.
   GatheredParameters(Engine& engine, const std::vector<std::string>& names = {},
                      std::optional<int> modifier_rank = std::nullopt);
-  /// Closes if `close` was not called, dropping what was written if an exception is under way; an error is logged.
+  /// Closes if `close` was not called, dropping what was written if an exception is under way; an error is
+  /// logged.
   ~GatheredParameters();
   GatheredParameters(const GatheredParameters&) = delete;
   GatheredParameters& operator=(const GatheredParameters&) = delete;
 
-  /// Publishes what was written. Throws UsageError naming the first parameter that ranks wrote differently, on every rank;
-  /// then nothing of it is changed. The scope is over in any case.
+  /// Publishes what was written. Throws UsageError naming the first parameter that ranks wrote differently,
+  /// on every rank; then nothing of it is changed. The scope is over in any case.
   void close();
 
  private:

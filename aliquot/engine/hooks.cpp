@@ -57,8 +57,8 @@ GradientHooks::GradientHooks(std::vector<at::Tensor> tensors, std::vector<std::s
       entry.node = torch::autograd::impl::grad_accumulator(tensors[i]);
       auto hook = std::make_unique<torch::autograd::utils::LambdaPostHook>(
           // The tensor is not captured: its node would keep it, and it its node, alive for ever.
-          [shared = shared_, param = static_cast<int>(i), weak = c10::weak_intrusive_ptr<c10::TensorImpl>(
-                                                              tensors[i].getIntrusivePtr())](
+          [shared = shared_, param = static_cast<int>(i),
+           weak = c10::weak_intrusive_ptr<c10::TensorImpl>(tensors[i].getIntrusivePtr())](
               const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) {
             const std::lock_guard lock(shared->mutex);
             if (!shared->deliver) return outputs;
@@ -87,23 +87,25 @@ GradientHooks::~GradientHooks() {
 void GradientHooks::check_parameters() const {
   for (const Entry& entry : entries_) {
     const bool moved = storage::of(entry.tensor) != entry.storage;
-    const bool rehooked =
-        entry.trainable && entry.tensor.requires_grad() &&
-        torch::autograd::impl::try_get_grad_accumulator(entry.tensor) != entry.node;
+    const bool rehooked = entry.trainable && entry.tensor.requires_grad() &&
+                          torch::autograd::impl::try_get_grad_accumulator(entry.tensor) != entry.node;
     if (moved || rehooked) {
-      throw UsageError(fmt::format("parameter {} was replaced behind the engine's back (module.to, set_data or .data = …): "
-                                   "change dtype or device before the engine is built, values inside GatheredParameters",
-                                   entry.name));
+      throw UsageError(fmt::format(
+          "parameter {} was replaced behind the engine's back (module.to, set_data or .data = …): "
+          "change dtype or device before the engine is built, values inside GatheredParameters",
+          entry.name));
     }
     if (!entry.trainable && entry.tensor.requires_grad()) {
-      throw UsageError(fmt::format("parameter {} was frozen when the engine was built and requires a gradient now: build the "
-                                   "engine anew to train it",
-                                   entry.name));
+      throw UsageError(fmt::format(
+          "parameter {} was frozen when the engine was built and requires a gradient now: build the "
+          "engine anew to train it",
+          entry.name));
     }
     if (entry.tensor.grad().defined()) {
-      throw UsageError(fmt::format("parameter {} has a .grad that the engine did not take (set by hand?): use "
-                                   "engine.set_full_grad, or gradient_clipping instead of clip_grad_norm_",
-                                   entry.name));
+      throw UsageError(
+          fmt::format("parameter {} has a .grad that the engine did not take (set by hand?): use "
+                      "engine.set_full_grad, or gradient_clipping instead of clip_grad_norm_",
+                      entry.name));
     }
   }
 }

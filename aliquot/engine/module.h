@@ -1,4 +1,5 @@
-// From a torch::nn::Module to what the engine takes. Apart from engine.h, since torch's module header is dear to compile.
+// From a torch::nn::Module to what the engine takes. Apart from engine.h, since torch's module header is dear
+// to compile.
 #pragma once
 
 #include <torch/nn/module.h>

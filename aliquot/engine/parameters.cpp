@@ -25,7 +25,8 @@ void check_tensor(const NamedTensor& p) {
     refuse(p.name, fmt::format("is on {}; this build trains on the CPU", t.device().str()));
   }
   if (t.scalar_type() != at::kFloat && t.scalar_type() != at::kBFloat16 && t.scalar_type() != at::kHalf) {
-    refuse(p.name, fmt::format("has dtype {}; parameters are float32, bfloat16 or float16", toString(t.scalar_type())));
+    refuse(p.name, fmt::format("has dtype {}; parameters are float32, bfloat16 or float16",
+                               toString(t.scalar_type())));
   }
   if (!t.is_leaf()) refuse(p.name, "is not a leaf: it was computed from other tensors");
   c10::StorageImpl* s = storage::of(t);
@@ -40,9 +41,11 @@ void check_storages(const std::vector<at::Tensor>& tensors, const std::vector<st
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto [it, fresh] = seen.emplace(storage::of(tensors[i]), i);
     if (!fresh) {
-      refuse(names[i], fmt::format("shares its storage with {}, but is another tensor; tie parameters by using the same "
-                                   "tensor, or give each its own memory",
-                                   names[it->second]));
+      refuse(
+          names[i],
+          fmt::format("shares its storage with {}, but is another tensor; tie parameters by using the same "
+                      "tensor, or give each its own memory",
+                      names[it->second]));
     }
   }
 }
@@ -81,17 +84,23 @@ std::map<std::string, int> group_of_names(std::span<const ParamGroup> groups) {
 
 DType dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
-    case at::kBFloat16: return DType::bf16;
-    case at::kHalf: return DType::fp16;
-    default: return DType::fp32;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kHalf:
+      return DType::fp16;
+    default:
+      return DType::fp32;
   }
 }
 
 at::ScalarType scalar_type(DType dtype) {
   switch (dtype) {
-    case DType::bf16: return at::kBFloat16;
-    case DType::fp16: return at::kHalf;
-    case DType::fp32: break;
+    case DType::bf16:
+      return at::kBFloat16;
+    case DType::fp16:
+      return at::kHalf;
+    case DType::fp32:
+      break;
   }
   return at::kFloat;
 }
@@ -118,7 +127,8 @@ Parameters adopt_parameters(std::span<const NamedTensor> named, std::span<const 
 
   const std::map<std::string, int> group_names = group_of_names(groups);
   for (const auto& [name, group] : group_names) {
-    if (!names.contains(name)) refuse(name, fmt::format("is in parameter group {}, but the model has none of that name", group));
+    if (!names.contains(name))
+      refuse(name, fmt::format("is in parameter group {}, but the model has none of that name", group));
   }
   for (size_t i = 0; i < out.tensors.size(); ++i) {
     const DType dtype = keeps_fp32(out.names[i], config) ? DType::fp32 : config.param_dtype();

@@ -1,4 +1,5 @@
-// One optimizer step, from the loss to published parameters. Order of additions and roundings: [Note: arithmetic].
+// One optimizer step, from the loss to published parameters. Order of additions and roundings: [Note:
+// arithmetic].
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -19,11 +20,13 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-constexpr int64_t kSkipMessages = 5;  // then every hundredth: a run that skips for ever should not fill the disk
+constexpr int64_t kSkipMessages =
+    5;  // then every hundredth: a run that skips for ever should not fill the disk
 
 }  // namespace
 
-// ---- backward --------------------------------------------------------------------------------------------------------
+// ---- backward
+// --------------------------------------------------------------------------------------------------------
 
 void EngineState::backward(const at::Tensor& loss, const BackwardOptions& options) {
   require_usable();
@@ -65,7 +68,8 @@ void EngineState::drop_window() {
   backward_ms = 0;
 }
 
-// ---- step ------------------------------------------------------------------------------------------------------------
+// ---- step
+// ------------------------------------------------------------------------------------------------------------
 
 double EngineState::gradient_factor() const {
   double divisor = scaler->scale();
@@ -90,7 +94,9 @@ bool EngineState::step() {
   if (no_sync) throw UsageError("step() inside no_sync(): end the scope first");
   if (backward_running) {
     drop_window();
-    throw UsageError("step(): the last backward threw, so its gradients are incomplete; the accumulation window is dropped");
+    throw UsageError(
+        "step(): the last backward threw, so its gradients are incomplete; the accumulation window is "
+        "dropped");
   }
   const bool boundary = boundary_override.value_or((micro_steps + 1) % accumulation_steps == 0);
   ++micro_steps;
@@ -109,7 +115,8 @@ bool EngineState::boundary_step() {
   report.loss_scale = scaler->scale();
   report.lr = hypers()[0].lr;
 
-  // A `loss.backward()` of the user's own has no end that we see, and a rank without any gradient has no hook at all.
+  // A `loss.backward()` of the user's own has no end that we see, and a rank without any gradient has no hook
+  // at all.
   if (reducer->in_backward() || reducer->backwards() == 0) reducer->end_backward();
   reducer->end_window();
   auto start = Clock::now();
@@ -163,7 +170,8 @@ bool EngineState::boundary_step() {
   return report.applied;
 }
 
-// The verdict is the same on every rank, and every rank has entered this step: nobody reads parameters any more.
+// The verdict is the same on every rank, and every rank has entered this step: nobody reads parameters any
+// more.
 void EngineState::apply(const Verdict& verdict, StepReport& report) {
   const double norm = std::sqrt(verdict.sum_of_squares) * gradient_factor();
   report.clip_coefficient = clip_coefficient(norm);
@@ -197,12 +205,14 @@ void EngineState::gather_sums() {
 }
 
 std::string EngineState::describe_skip(const Verdict& verdict) const {
-  const std::string who =
-      verdict.nonfinite_param >= 0 ? parameters.names[static_cast<size_t>(verdict.nonfinite_param)] : "the sum of squares";
+  const std::string who = verdict.nonfinite_param >= 0
+                              ? parameters.names[static_cast<size_t>(verdict.nonfinite_param)]
+                              : "the sum of squares";
   const char* what = std::isnan(verdict.sum_of_squares) ? "NaN" : "Inf";
   if (!std::isfinite(verdict.mean_loss)) {
-    return fmt::format("the loss is {} (rank {}), no gradient overflow; first gradient that is not finite: {}",
-                       std::isnan(verdict.mean_loss) ? "NaN" : "Inf", std::max(verdict.bad_loss_rank, 0), who);
+    return fmt::format(
+        "the loss is {} (rank {}), no gradient overflow; first gradient that is not finite: {}",
+        std::isnan(verdict.mean_loss) ? "NaN" : "Inf", std::max(verdict.bad_loss_rank, 0), who);
   }
   if (config.fp16.enabled) return fmt::format("gradient overflow, {} in {}", what, who);
   return fmt::format("the gradient of {} holds {}", who, what);
@@ -212,9 +222,10 @@ void EngineState::count_nonfinite_losses(const Verdict& verdict) {
   const bool bad = verdict.bad_loss_rank >= 0;
   nonfinite_losses = bad ? nonfinite_losses + 1 : 0;
   if (options.nonfinite_loss_limit > 0 && nonfinite_losses >= options.nonfinite_loss_limit) {
-    throw Error(fmt::format("the loss was NaN or infinite for {} steps in a row, up to step {}: lower the learning rate or look "
-                            "at the data; no update was applied in them",
-                            nonfinite_losses, global_steps));
+    throw Error(fmt::format(
+        "the loss was NaN or infinite for {} steps in a row, up to step {}: lower the learning rate or look "
+        "at the data; no update was applied in them",
+        nonfinite_losses, global_steps));
   }
 }
 

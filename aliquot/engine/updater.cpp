@@ -11,7 +11,9 @@
 namespace aliquot {
 namespace {
 
-size_t at(int i) { return static_cast<size_t>(i); }
+size_t at(int i) {
+  return static_cast<size_t>(i);
+}
 
 // Elements a thread updates at a time: small enough to balance two threads, large enough to amortise a call.
 constexpr int64_t kTile = 1 << 16;
@@ -123,7 +125,8 @@ kernels::Hyper Updater::hyper(int param, std::span<const GroupHyper> groups) con
           .step = steps_[at(param)]};
 }
 
-void Updater::update(const Reducer& reducer, float factor, std::span<const GroupHyper> groups, const Comm& comm) {
+void Updater::update(const Reducer& reducer, float factor, std::span<const GroupHyper> groups,
+                     const Comm& comm) {
   for (size_t p = 0; p < steps_.size(); ++p) {
     if (reducer.used(static_cast<int>(p))) ++steps_[p];
   }
@@ -147,7 +150,8 @@ void Updater::update(const Reducer& reducer, float factor, std::span<const Group
   });
 }
 
-// Two passes with one exchange between: the trust ratio needs the norms of the whole parameter, summed by rank (A4).
+// Two passes with one exchange between: the trust ratio needs the norms of the whole parameter, summed by
+// rank (A4).
 void Updater::update_lamb(const std::vector<Work>& work, const Reducer& reducer, float factor,
                           std::span<const GroupHyper> groups, const Comm& comm) {
   std::vector<kernels::LambNorms> own(specs_.size());
@@ -155,8 +159,8 @@ void Updater::update_lamb(const std::vector<Work>& work, const Reducer& reducer,
   at::parallel_for(0, static_cast<int64_t>(work.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Work& w = work[static_cast<size_t>(i)];
-      of_piece[static_cast<size_t>(i)] =
-          kernels::lamb_moments(slice(w, reducer, factor), hyper(w.param, groups), optimizer_.eps_inside_sqrt);
+      of_piece[static_cast<size_t>(i)] = kernels::lamb_moments(
+          slice(w, reducer, factor), hyper(w.param, groups), optimizer_.eps_inside_sqrt);
     }
   });
   // Pieces of one parameter come in order of rank, here or in the sum below.

@@ -28,8 +28,9 @@ class Updater {
   Updater(std::shared_ptr<const Layout> layout, Placement placement, const OptimizerConfig& optimizer,
           std::vector<ParamSpec> specs, UnitStore& store, int rank, std::shared_ptr<Meter> meter);
 
-  /// One step with F = `factor` ([Note: arithmetic] A5) of every parameter with a gradient in the window; the others keep
-  /// everything, their step count included. Collective for Lamb (one exchange of two doubles per parameter).
+  /// One step with F = `factor` ([Note: arithmetic] A5) of every parameter with a gradient in the window; the
+  /// others keep everything, their step count included. Collective for Lamb (one exchange of two doubles per
+  /// parameter).
   void update(const Reducer& reducer, float factor, std::span<const GroupHyper> groups, const Comm& comm);
 
   /// fp32 values of this rank's part of unit `u` from element `unit_offset` on: the master, or moment 0 or 1.

@@ -13,7 +13,9 @@ namespace {
 constexpr int64_t kMinUnitBytes = int64_t{1} << 20;
 constexpr int64_t kMaxUnitBytes = int64_t{64} << 20;
 
-int64_t alignment_numel(DType dtype) { return kAlignment / size_of(dtype); }
+int64_t alignment_numel(DType dtype) {
+  return kAlignment / size_of(dtype);
+}
 
 // Parameters of one class may share a unit.
 int class_of(const ParamSpec& p) {
@@ -41,7 +43,8 @@ int64_t first_number(const std::string& name) {
 }
 
 Layout::Layout(std::span<const ParamSpec> params, int world) : world_(world), of_param_(params.size()) {
-  if (world < 1) throw UsageError("layout: the world must have at least one rank, got " + std::to_string(world));
+  if (world < 1)
+    throw UsageError("layout: the world must have at least one rank, got " + std::to_string(world));
   assign(params);
   pad();
 }

@@ -1,15 +1,17 @@
 // Where every element of every parameter lies: units, segments, slices, pieces. Pure integer arithmetic.
 //
 // [Note: layout]
-// A *unit* is a flat run of parameters of one dtype, one trainability and one rank class (matrices, or vectors and scalars),
-// in registration order; a *segment* is one parameter inside it. Every segment starts on 64 bytes. A unit is padded to a
-// multiple of world × 64 bytes, and rank r owns the r-th equal *slice*. A *piece* is (segment ∩ slice): what one rank owns
-// of one parameter. Units depend on the model alone; slices on the units and the world ([Note: arithmetic] A7). No setting
-// (bucket, prefetch, persistence, stage) changes a layout.
+// A *unit* is a flat run of parameters of one dtype, one trainability and one rank class (matrices, or
+// vectors and scalars), in registration order; a *segment* is one parameter inside it. Every segment starts
+// on 64 bytes. A unit is padded to a multiple of world × 64 bytes, and rank r owns the r-th equal *slice*. A
+// *piece* is (segment ∩ slice): what one rank owns of one parameter. Units depend on the model alone; slices
+// on the units and the world ([Note: arithmetic] A7). No setting (bucket, prefetch, persistence, stage)
+// changes a layout.
 //
-// A class's open unit closes when the next parameter would make it larger than unit_bytes = clamp(model bytes / 64, 1 MiB,
-// 64 MiB), or when the first number in the parameters' names changes (h.3. → h.4.: another block) and it holds at least a
-// quarter of that. A parameter is never split over units; one larger than unit_bytes is a unit of its own.
+// A class's open unit closes when the next parameter would make it larger than unit_bytes = clamp(model bytes
+// / 64, 1 MiB, 64 MiB), or when the first number in the parameters' names changes (h.3. → h.4.: another
+// block) and it holds at least a quarter of that. A parameter is never split over units; one larger than
+// unit_bytes is a unit of its own.
 #pragma once
 
 #include <cstdint>
@@ -53,9 +55,9 @@ struct Range {
 
 /// What one rank owns of one segment.
 struct Piece {
-  int segment = 0;            ///< index within the unit
-  int64_t unit_offset = 0;    ///< elements from the unit's start
-  int64_t param_offset = 0;   ///< elements from the parameter's start
+  int segment = 0;           ///< index within the unit
+  int64_t unit_offset = 0;   ///< elements from the unit's start
+  int64_t param_offset = 0;  ///< elements from the parameter's start
   int64_t numel = 0;
 };
 

@@ -13,7 +13,9 @@ namespace {
 // From here on a mapping of its own, so that the kernel can back it with huge pages and zeroes it lazily.
 constexpr int64_t kMapBytes = int64_t{4} << 20;
 
-int64_t mapped_size(int64_t bytes) { return round_up(bytes, 4096); }
+int64_t mapped_size(int64_t bytes) {
+  return round_up(bytes, 4096);
+}
 
 std::byte* allocate(int64_t bytes) {
   if (bytes >= kMapBytes) {
@@ -23,7 +25,7 @@ std::byte* allocate(int64_t bytes) {
     madvise(p, static_cast<size_t>(mapped_size(bytes)), MADV_HUGEPAGE);  // a wish: it may be refused
     return static_cast<std::byte*>(p);
   }
-  void* p = ::operator new(static_cast<size_t>(bytes), std::align_val_t{kAlignment});
+  void* p = ::operator new (static_cast<size_t>(bytes), std::align_val_t{kAlignment});
   __builtin_memset(p, 0, static_cast<size_t>(bytes));
   return static_cast<std::byte*>(p);
 }
@@ -32,7 +34,7 @@ void deallocate(std::byte* p, int64_t bytes) {
   if (bytes >= kMapBytes) {
     munmap(p, static_cast<size_t>(mapped_size(bytes)));
   } else {
-    ::operator delete(p, std::align_val_t{kAlignment});
+    ::operator delete (p, std::align_val_t{kAlignment});
   }
 }
 

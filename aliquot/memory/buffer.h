@@ -12,10 +12,12 @@ namespace aliquot {
 /// Every segment, slice and buffer starts on this many bytes ([Note: arithmetic] A7).
 inline constexpr int64_t kAlignment = 64;
 
-constexpr int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+constexpr int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
 
-/// Host memory. Zero-filled, except that scratch memory holds poison under ALIQUOT_DEBUG=poison (debug.h), so that a read
-/// before the first write shows. Movable; an empty one holds nothing. Throws std::bad_alloc.
+/// Host memory. Zero-filled, except that scratch memory holds poison under ALIQUOT_DEBUG=poison (debug.h), so
+/// that a read before the first write shows. Movable; an empty one holds nothing. Throws std::bad_alloc.
 class Buffer {
  public:
   enum class Use { state, scratch };

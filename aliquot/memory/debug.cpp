@@ -20,8 +20,12 @@ std::atomic<bool>& poison_flag() {
 
 }  // namespace
 
-bool poisoning() { return poison_flag(); }
-void set_poisoning(bool on) { poison_flag() = on; }
+bool poisoning() {
+  return poison_flag();
+}
+void set_poisoning(bool on) {
+  poison_flag() = on;
+}
 
 void poison(void* data, int64_t bytes) {
   if (!poisoning()) return;

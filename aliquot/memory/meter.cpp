@@ -2,8 +2,12 @@
 
 namespace aliquot {
 namespace {
-size_t index(Kind kind) { return static_cast<size_t>(kind); }
-size_t index(Place place) { return static_cast<size_t>(place); }
+size_t index(Kind kind) {
+  return static_cast<size_t>(kind);
+}
+size_t index(Place place) {
+  return static_cast<size_t>(place);
+}
 }  // namespace
 
 std::string_view name_of(Kind kind) {
@@ -29,10 +33,18 @@ void Meter::add(Kind kind, Place place, int64_t bytes) {
   totals_[index(place)].add(bytes);
 }
 
-int64_t Meter::current(Kind kind, Place place) const { return counts_[index(place)][index(kind)].now; }
-int64_t Meter::peak(Kind kind, Place place) const { return counts_[index(place)][index(kind)].peak; }
-int64_t Meter::current(Place place) const { return totals_[index(place)].now; }
-int64_t Meter::peak(Place place) const { return totals_[index(place)].peak; }
+int64_t Meter::current(Kind kind, Place place) const {
+  return counts_[index(place)][index(kind)].now;
+}
+int64_t Meter::peak(Kind kind, Place place) const {
+  return counts_[index(place)][index(kind)].peak;
+}
+int64_t Meter::current(Place place) const {
+  return totals_[index(place)].now;
+}
+int64_t Meter::peak(Place place) const {
+  return totals_[index(place)].peak;
+}
 
 void Meter::reset_peaks() {
   for (size_t place = 0; place < kPlaces; ++place) {

@@ -1,7 +1,7 @@
 // Every byte counted: how much memory this rank holds, by kind and place, now and at its peak.
 //
-// The engine's large memory comes from Buffer (buffer.h), which reports here. Small objects (tables, messages), LibTorch's
-// activations and library code are not seen.
+// The engine's large memory comes from Buffer (buffer.h), which reports here. Small objects (tables,
+// messages), LibTorch's activations and library code are not seen.
 #pragma once
 
 #include <array>
@@ -13,13 +13,13 @@ namespace aliquot {
 
 /// What a piece of memory is for.
 enum class Kind {
-  params,     ///< parameters in compute dtype: the whole where replicated, the own slice where sharded
-  grads,      ///< accumulated gradients: the whole where replicated, the own slice where sharded
-  master,     ///< fp32 master weights of 16-bit parameters
-  moments,    ///< optimizer states
-  gathered,   ///< units of sharded parameters while they are gathered: their full bytes, zero-copy or not
-  buckets,    ///< gradients on their way to their owners
-  staging,    ///< everything that is copied through: publishing, accessors, GatheredParameters
+  params,    ///< parameters in compute dtype: the whole where replicated, the own slice where sharded
+  grads,     ///< accumulated gradients: the whole where replicated, the own slice where sharded
+  master,    ///< fp32 master weights of 16-bit parameters
+  moments,   ///< optimizer states
+  gathered,  ///< units of sharded parameters while they are gathered: their full bytes, zero-copy or not
+  buckets,   ///< gradients on their way to their owners
+  staging,   ///< everything that is copied through: publishing, accessors, GatheredParameters
 };
 inline constexpr int kKinds = 7;
 std::string_view name_of(Kind kind);

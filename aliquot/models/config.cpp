@@ -62,7 +62,8 @@ class Reader {
       if (fallback) return *fallback;
       fail(key, "is missing");
     }
-    if (!object_[key].is_number_integer() || object_[key].get<int64_t>() <= 0) fail(key, "must be a positive integer");
+    if (!object_[key].is_number_integer() || object_[key].get<int64_t>() <= 0)
+      fail(key, "must be a positive integer");
     return object_[key];
   }
   int64_t integer(const char* key, int64_t fallback) const {
@@ -87,7 +88,8 @@ class Reader {
     for (const char* k : known) {
       if (got == k) return;
     }
-    fail(key, fmt::format("is \"{}\", which is not supported; expected one of: {}", got, fmt::join(known, ", ")));
+    fail(key,
+         fmt::format("is \"{}\", which is not supported; expected one of: {}", got, fmt::join(known, ", ")));
   }
   [[noreturn]] void fail(const char* key, std::string_view why) const {
     throw ConfigError(fmt::format("{}: {} {}", file_, key, why));
@@ -107,8 +109,10 @@ void read_gpt2(const Reader& r, ModelConfig& c) {
   c.intermediate = r.positive("n_inner", 4 * c.hidden);
   c.tied_head = r.flag("tie_word_embeddings", true);
   c.norm_eps = r.number("layer_norm_epsilon", 1e-5);
-  r.expect("activation_function", r.text("activation_function", "gelu_new"), {"gelu_new", "gelu_pytorch_tanh"});
-  if (r.flag("scale_attn_by_inverse_layer_idx", false)) r.fail("scale_attn_by_inverse_layer_idx", "is not supported");
+  r.expect("activation_function", r.text("activation_function", "gelu_new"),
+           {"gelu_new", "gelu_pytorch_tanh"});
+  if (r.flag("scale_attn_by_inverse_layer_idx", false))
+    r.fail("scale_attn_by_inverse_layer_idx", "is not supported");
   if (r.flag("add_cross_attention", false)) r.fail("add_cross_attention", "is not supported");
   if (!r.flag("scale_attn_weights", true)) r.fail("scale_attn_weights", "must be true");
   c.dropout = r.number("resid_pdrop", 0.1);
@@ -128,9 +132,9 @@ void read_rope(const Reader& r, ModelConfig& c, const std::string& file) {
   const std::string type = rope.text("rope_type", "default");
   rope.expect("rope_type", type, {"default", "llama3"});
   if (type != "llama3") return;
-  c.rope_scaling = RopeScaling{rope.number("factor", 8), rope.number("low_freq_factor", 1),
-                               rope.number("high_freq_factor", 4),
-                               rope.positive("original_max_position_embeddings")};
+  c.rope_scaling =
+      RopeScaling{rope.number("factor", 8), rope.number("low_freq_factor", 1),
+                  rope.number("high_freq_factor", 4), rope.positive("original_max_position_embeddings")};
 }
 
 void read_llama(const Reader& r, ModelConfig& c, const std::string& file) {
@@ -151,17 +155,22 @@ void read_llama(const Reader& r, ModelConfig& c, const std::string& file) {
     if (r.flag(key, false)) r.fail(key, "is not supported");
   }
   if (r.number("attention_dropout", 0.0) != 0) r.fail("attention_dropout", "is not supported in this family");
-  if (c.family == Family::qwen2 && r.flag("use_sliding_window", false)) r.fail("use_sliding_window", "is not supported");
+  if (c.family == Family::qwen2 && r.flag("use_sliding_window", false))
+    r.fail("use_sliding_window", "is not supported");
   if (c.family == Family::mistral && r.has("sliding_window")) c.sliding_window = r.positive("sliding_window");
   read_rope(r, c, file);
 }
 
 const char* type_name(Family family) {
   switch (family) {
-    case Family::gpt2: return "gpt2";
-    case Family::llama: return "llama";
-    case Family::mistral: return "mistral";
-    case Family::qwen2: return "qwen2";
+    case Family::gpt2:
+      return "gpt2";
+    case Family::llama:
+      return "llama";
+    case Family::mistral:
+      return "mistral";
+    case Family::qwen2:
+      return "qwen2";
   }
   return "?";
 }
@@ -205,8 +214,9 @@ ModelConfig load_model_config(const std::string& name) {
   if (std::filesystem::is_directory(path, error)) path /= "config.json";
   std::ifstream in(path);
   if (!in || !std::filesystem::is_regular_file(path, error)) {
-    throw ConfigError(fmt::format("model \"{}\" is neither a preset ({}) nor a Hugging Face folder or config.json", name,
-                                  fmt::join(preset_names(), ", ")));
+    throw ConfigError(
+        fmt::format("model \"{}\" is neither a preset ({}) nor a Hugging Face folder or config.json", name,
+                    fmt::join(preset_names(), ", ")));
   }
   std::stringstream text;
   text << in.rdbuf();
@@ -245,7 +255,8 @@ std::string to_hf_config(const ModelConfig& c) {
   o["rms_norm_eps"] = c.norm_eps;
   o["hidden_act"] = "silu";
   o["rope_theta"] = c.rope_theta;
-  if (c.family == Family::mistral) o["sliding_window"] = c.sliding_window ? json(*c.sliding_window) : json(nullptr);
+  if (c.family == Family::mistral)
+    o["sliding_window"] = c.sliding_window ? json(*c.sliding_window) : json(nullptr);
   json rope{{"rope_type", "default"}, {"rope_theta", c.rope_theta}};
   if (c.rope_scaling) {
     rope = {{"rope_type", "llama3"},
@@ -265,7 +276,8 @@ int64_t parameter_count(const ModelConfig& c) {
   if (c.family == Family::gpt2) {
     const int64_t attention = 4 * c.hidden * c.hidden + 4 * c.hidden;
     const int64_t mlp = 2 * c.hidden * c.intermediate + c.intermediate + c.hidden;
-    return embedding + head + c.context * c.hidden + c.layers * (attention + mlp + 4 * c.hidden) + 2 * c.hidden;
+    return embedding + head + c.context * c.hidden + c.layers * (attention + mlp + 4 * c.hidden) +
+           2 * c.hidden;
   }
   const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
   const int64_t attention = c.hidden * (2 * q + 2 * kv) + (c.qkv_bias ? q + 2 * kv : 0);

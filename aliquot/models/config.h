@@ -21,25 +21,25 @@ struct ModelConfig {
   int64_t vocab_size = 50257;
   int64_t context = 1024;  ///< n_positions, max_position_embeddings
   int64_t layers = 12, hidden = 768, heads = 12;
-  int64_t kv_heads = 12;       ///< fewer than heads: grouped-query attention
+  int64_t kv_heads = 12;  ///< fewer than heads: grouped-query attention
   int64_t head_dim = 64;
-  int64_t intermediate = 3072; ///< n_inner, intermediate_size
-  bool tied_head = true;       ///< tie_word_embeddings
+  int64_t intermediate = 3072;  ///< n_inner, intermediate_size
+  bool tied_head = true;        ///< tie_word_embeddings
   double norm_eps = 1e-5;
-  double init_std = 0.02;      ///< initializer_range
-  double dropout = 0.0;        ///< residual, embedding and attention dropout of GPT-2
-  bool qkv_bias = false;       ///< Qwen2
+  double init_std = 0.02;  ///< initializer_range
+  double dropout = 0.0;    ///< residual, embedding and attention dropout of GPT-2
+  bool qkv_bias = false;   ///< Qwen2
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
-  std::optional<int64_t> sliding_window;  ///< Mistral: a position sees this many, itself included
+  std::optional<int64_t> sliding_window;         ///< Mistral: a position sees this many, itself included
   int64_t bos_token_id = -1, eos_token_id = -1;  ///< -1: not said
 };
 
 /// Names of presets, smallest first.
 std::vector<std::string> preset_names();
 
-/// `name`: a preset, a folder with a config.json, or a config.json. Throws ConfigError naming the file, the key and what was
-/// expected for what these families do not have.
+/// `name`: a preset, a folder with a config.json, or a config.json. Throws ConfigError naming the file, the
+/// key and what was expected for what these families do not have.
 ModelConfig load_model_config(const std::string& name);
 ModelConfig parse_model_config(const std::string& text, const std::string& file);
 

@@ -1,5 +1,5 @@
-// GPT-2 (Radford et al. 2019) as transformers' GPT2LMHeadModel: learned positions, pre-norm blocks, linear maps stored
-// [in, out].
+// GPT-2 (Radford et al. 2019) as transformers' GPT2LMHeadModel: learned positions, pre-norm blocks, linear
+// maps stored [in, out].
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
@@ -59,7 +59,8 @@ class Gpt2 final : public LanguageModel {
 
  private:
   Affine norm(const std::string& name) {
-    return {add_parameter(name + ".weight", {config_.hidden}), add_parameter(name + ".bias", {config_.hidden})};
+    return {add_parameter(name + ".weight", {config_.hidden}),
+            add_parameter(name + ".bias", {config_.hidden})};
   }
   Affine linear(const std::string& name, int64_t in, int64_t out) {
     return {add_parameter(name + ".weight", {in, out}), add_parameter(name + ".bias", {out})};
@@ -77,9 +78,11 @@ class Gpt2 final : public LanguageModel {
   }
   at::Tensor attention(const Block& b, const at::Tensor& x) const {
     const int64_t rows = x.size(0), t = x.size(1);
-    const auto qkv = apply(b.c_attn, x).view({rows, t, 3, config_.heads, config_.head_dim}).permute({2, 0, 3, 1, 4});
+    const auto qkv =
+        apply(b.c_attn, x).view({rows, t, 3, config_.heads, config_.head_dim}).permute({2, 0, 3, 1, 4});
     const double p = is_training() ? config_.dropout : 0.0;
-    const at::Tensor mixed = at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], {}, p, /*is_causal=*/true);
+    const at::Tensor mixed =
+        at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], {}, p, /*is_causal=*/true);
     return drop(apply(b.attn_proj, mixed.transpose(1, 2).reshape({rows, t, config_.hidden})));
   }
 
@@ -90,6 +93,8 @@ class Gpt2 final : public LanguageModel {
 
 }  // namespace
 
-std::shared_ptr<LanguageModel> make_gpt2(const ModelConfig& config) { return std::make_shared<Gpt2>(config); }
+std::shared_ptr<LanguageModel> make_gpt2(const ModelConfig& config) {
+  return std::make_shared<Gpt2>(config);
+}
 
 }  // namespace aliquot

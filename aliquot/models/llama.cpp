@@ -1,5 +1,6 @@
-// The Llama family (Touvron et al. 2023) as transformers has it: Llama, Mistral (sliding window) and Qwen2 (biased q, k, v).
-// RMSNorm (Zhang & Sennrich 2019), rotary positions (Su et al. 2021), grouped-query attention (Ainslie et al. 2023), SwiGLU.
+// The Llama family (Touvron et al. 2023) as transformers has it: Llama, Mistral (sliding window) and Qwen2
+// (biased q, k, v). RMSNorm (Zhang & Sennrich 2019), rotary positions (Su et al. 2021), grouped-query
+// attention (Ainslie et al. 2023), SwiGLU.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
@@ -30,8 +31,8 @@ struct Rotation {
   at::Tensor cos, sin;  // [positions, head_dim], fp32
 };
 
-// Frequencies of the rotary embedding, stretched as Llama 3 does: wavelengths beyond the original context are divided by
-// `factor`, short ones kept, those between interpolated.
+// Frequencies of the rotary embedding, stretched as Llama 3 does: wavelengths beyond the original context are
+// divided by `factor`, short ones kept, those between interpolated.
 std::vector<float> frequencies(const ModelConfig& c) {
   std::vector<float> out;
   for (int64_t i = 0; i < c.head_dim / 2; ++i) {
@@ -44,7 +45,8 @@ std::vector<float> frequencies(const ModelConfig& c) {
       if (wavelength > context / s.low_freq_factor) {
         f = static_cast<float>(f / s.factor);
       } else if (wavelength >= context / s.high_freq_factor) {
-        const double smooth = (context / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+        const double smooth =
+            (context / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
         f = static_cast<float>((1 - smooth) * f / s.factor + smooth * f);
       }
     }
@@ -60,8 +62,10 @@ at::Tensor rotate_half(const at::Tensor& x) {
 
 class Llama final : public LanguageModel {
  public:
-  explicit Llama(const ModelConfig& config) : LanguageModel(config), frequencies_(at::tensor(frequencies(config))) {
-    const int64_t h = config_.hidden, q = config_.heads * config_.head_dim, kv = config_.kv_heads * config_.head_dim;
+  explicit Llama(const ModelConfig& config)
+      : LanguageModel(config), frequencies_(at::tensor(frequencies(config))) {
+    const int64_t h = config_.hidden, q = config_.heads * config_.head_dim,
+                  kv = config_.kv_heads * config_.head_dim;
     embed_ = add_parameter("model.embed_tokens.weight", {config_.vocab_size, h});
     for (int64_t l = 0; l < config_.layers; ++l) {
       const std::string name = fmt::format("model.layers.{}.", l);
@@ -142,7 +146,9 @@ class Llama final : public LanguageModel {
     return at::linear(mixed.transpose(1, 2).flatten(2), b.o);
   }
 
-  static std::optional<at::Tensor> bias(const at::Tensor& b) { return b.defined() ? std::optional(b) : std::nullopt; }
+  static std::optional<at::Tensor> bias(const at::Tensor& b) {
+    return b.defined() ? std::optional(b) : std::nullopt;
+  }
 
   at::Tensor frequencies_;
   at::Tensor embed_, norm_, head_;
@@ -151,6 +157,8 @@ class Llama final : public LanguageModel {
 
 }  // namespace
 
-std::shared_ptr<LanguageModel> make_llama(const ModelConfig& config) { return std::make_shared<Llama>(config); }
+std::shared_ptr<LanguageModel> make_llama(const ModelConfig& config) {
+  return std::make_shared<Llama>(config);
+}
 
 }  // namespace aliquot

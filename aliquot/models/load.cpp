@@ -36,7 +36,8 @@ LoadReport load_hf_weights(LanguageModel& model, const std::filesystem::path& fo
     std::string name = item.key();
     known[name] = true;
     // Exports of GPT-2's bare transformer lack the prefix.
-    if (!weights.has(name) && name.starts_with("transformer.")) name = name.substr(std::string("transformer.").size());
+    if (!weights.has(name) && name.starts_with("transformer."))
+      name = name.substr(std::string("transformer.").size());
     known[name] = true;
     if (!weights.has(name)) {
       report.missing.push_back(item.key());

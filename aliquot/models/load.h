@@ -8,8 +8,9 @@
 
 namespace aliquot {
 
-/// Copies the folder's weights into `model`, converting between floating dtypes. A tied head in the file is accepted if the
-/// model ties it. Throws IoError if a parameter is missing or of another shape; tensors the model does not have are reported.
+/// Copies the folder's weights into `model`, converting between floating dtypes. A tied head in the file is
+/// accepted if the model ties it. Throws IoError if a parameter is missing or of another shape; tensors the
+/// model does not have are reported.
 LoadReport load_hf_weights(LanguageModel& model, const std::filesystem::path& folder);
 
 }  // namespace aliquot

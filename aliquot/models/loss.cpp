@@ -19,8 +19,8 @@ constexpr int64_t kIgnored = -100;
 
 class ChunkedCrossEntropy : public torch::autograd::Function<ChunkedCrossEntropy> {
  public:
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& targets) {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden,
+                            const at::Tensor& weight, const at::Tensor& targets) {
     const int64_t n = hidden.size(0), step = chunk_rows(n, weight.size(0));
     at::Tensor lse = at::empty({n}, at::kFloat);
     at::Tensor sum = at::zeros({}, at::kDouble);
@@ -73,7 +73,8 @@ int64_t chunk_rows(int64_t rows, int64_t vocab) {
   return std::clamp<int64_t>(kLogits / std::max<int64_t>(vocab, 1), 1, std::max<int64_t>((rows + 3) / 4, 1));
 }
 
-at::Tensor chunked_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets) {
+at::Tensor chunked_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                 const at::Tensor& targets) {
   return ChunkedCrossEntropy::apply(hidden, weight, targets);
 }
 

@@ -26,8 +26,9 @@ bool is_norm(const std::string& name) {
          name.find("layernorm.") != std::string::npos;
 }
 
-// As transformers' _init_weights: normal matrices, GPT-2's residual projections narrower by √(2·layers), zero biases, unit
-// norms. Each parameter draws from a generator of its own, so neither order nor world size matters.
+// As transformers' _init_weights: normal matrices, GPT-2's residual projections narrower by √(2·layers), zero
+// biases, unit norms. Each parameter draws from a generator of its own, so neither order nor world size
+// matters.
 void initialise(LanguageModel& model, uint64_t seed) {
   const c10::AutoGradMode no_grad(false);
   const ModelConfig& c = model.config();
@@ -55,7 +56,8 @@ at::Tensor LanguageModel::add_parameter(const std::string& name, at::IntArrayRef
     const std::string part = name.substr(begin, dot - begin);
     const auto children = module->named_children();
     const auto* child = children.find(part);
-    module = child != nullptr ? child->get() : module->register_module(part, std::make_shared<torch::nn::Module>()).get();
+    module = child != nullptr ? child->get()
+                              : module->register_module(part, std::make_shared<torch::nn::Module>()).get();
   }
   return module->register_parameter(name.substr(begin), at::empty(shape, at::kFloat));
 }
@@ -63,18 +65,21 @@ at::Tensor LanguageModel::add_parameter(const std::string& name, at::IntArrayRef
 void LanguageModel::check_positions(const at::Tensor& ids) const {
   if (ids.dim() != 2) throw UsageError("a model's input is [rows, positions]");
   if (ids.size(1) <= config_.context) return;
-  throw UsageError(fmt::format("{} positions, but the model's context is {}: use a shorter --seq-len", ids.size(1),
-                               config_.context));
+  throw UsageError(fmt::format("{} positions, but the model's context is {}: use a shorter --seq-len",
+                               ids.size(1), config_.context));
 }
 
-at::Tensor LanguageModel::logits(const at::Tensor& ids) { return at::linear(hidden_states(ids), head_weight()); }
+at::Tensor LanguageModel::logits(const at::Tensor& ids) {
+  return at::linear(hidden_states(ids), head_weight());
+}
 
 at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& targets) {
   return chunked_cross_entropy(hidden_states(ids).flatten(0, 1), head_weight(), targets.flatten());
 }
 
 std::shared_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed) {
-  std::shared_ptr<LanguageModel> model = config.family == Family::gpt2 ? make_gpt2(config) : make_llama(config);
+  std::shared_ptr<LanguageModel> model =
+      config.family == Family::gpt2 ? make_gpt2(config) : make_llama(config);
   initialise(*model, seed);
   return model;
 }

@@ -1,5 +1,5 @@
-// Language models as plain LibTorch modules: they know nothing of the engine. Parameters carry Hugging Face's names and
-// layouts, so an export is a walk over them.
+// Language models as plain LibTorch modules: they know nothing of the engine. Parameters carry Hugging Face's
+// names and layouts, so an export is a walk over them.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -14,16 +14,16 @@ namespace aliquot {
 
 class LanguageModel : public torch::nn::Module {
  public:
-  /// ids [rows, positions], int64 → hidden states before the head [rows, positions, hidden]. Throws UsageError for more
-  /// positions than the model's context.
+  /// ids [rows, positions], int64 → hidden states before the head [rows, positions, hidden]. Throws
+  /// UsageError for more positions than the model's context.
   virtual at::Tensor hidden_states(const at::Tensor& ids) = 0;
   /// [vocab, hidden]; the token embedding itself where the head is tied.
   virtual const at::Tensor& head_weight() const = 0;
 
   /// [rows, positions, vocab].
   at::Tensor logits(const at::Tensor& ids);
-  /// Mean cross-entropy of predicting targets [rows, positions] (−100: ignored), fp32; the logits of the whole batch never
-  /// exist at once (loss.h).
+  /// Mean cross-entropy of predicting targets [rows, positions] (−100: ignored), fp32; the logits of the
+  /// whole batch never exist at once (loss.h).
   at::Tensor loss(const at::Tensor& ids, const at::Tensor& targets);
 
   const ModelConfig& config() const { return config_; }
@@ -38,7 +38,8 @@ class LanguageModel : public torch::nn::Module {
   ModelConfig config_;
 };
 
-/// Builds and initialises a model as transformers does: equal in distribution, and the same for every world size.
+/// Builds and initialises a model as transformers does: equal in distribution, and the same for every world
+/// size.
 std::shared_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed);
 
 std::shared_ptr<LanguageModel> make_gpt2(const ModelConfig& config);

@@ -1,4 +1,5 @@
-// What an operator does with its tensor arguments: reads their data, writes them, or only looks at their shape.
+// What an operator does with its tensor arguments: reads their data, writes them, or only looks at their
+// shape.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -9,7 +10,8 @@
 namespace aliquot {
 
 enum class Access : unsigned char {
-  none,   ///< views and metadata: `t`, `view`, `detach`, `empty_like`, …: gathering for them would stream the model
+  none,  ///< views and metadata: `t`, `view`, `detach`, `empty_like`, …: gathering for them would stream the
+         ///< model
   read,
   write,  ///< in-place and out= arguments
 };
@@ -20,9 +22,9 @@ struct OpFacts {
   Access argument(size_t i) const { return i < arguments.size() ? arguments[i] : Access::none; }
 };
 
-/// Computed from the operator's schema once and cached by the operator's name pointer (asking for a schema copies it,
-/// about a microsecond). Thread-safe. Recorded functions that are no operators (marks such as autograd's own "detach") read
-/// nothing themselves: what they call is recorded too.
+/// Computed from the operator's schema once and cached by the operator's name pointer (asking for a schema
+/// copies it, about a microsecond). Thread-safe. Recorded functions that are no operators (marks such as
+/// autograd's own "detach") read nothing themselves: what they call is recorded too.
 const OpFacts& facts_of(const at::RecordFunction& fn);
 
 }  // namespace aliquot

@@ -13,9 +13,13 @@
 namespace aliquot {
 namespace {
 
-c10::StorageImpl& storage_of(const at::Tensor& tensor) { return *storage::of(tensor); }
+c10::StorageImpl& storage_of(const at::Tensor& tensor) {
+  return *storage::of(tensor);
+}
 
-size_t bytes_of(const at::Tensor& tensor) { return storage_of(tensor).nbytes(); }
+size_t bytes_of(const at::Tensor& tensor) {
+  return storage_of(tensor).nbytes();
+}
 
 }  // namespace
 
@@ -29,8 +33,9 @@ std::shared_ptr<Pager> Pager::create(std::shared_ptr<const Layout> layout, std::
   return pager;
 }
 
-Pager::Pager(std::shared_ptr<const Layout> layout, std::vector<at::Tensor> tensors, std::vector<std::string> names,
-             std::unique_ptr<UnitStore> store, const PagerOptions& options, int rank)
+Pager::Pager(std::shared_ptr<const Layout> layout, std::vector<at::Tensor> tensors,
+             std::vector<std::string> names, std::unique_ptr<UnitStore> store, const PagerOptions& options,
+             int rank)
     : layout_(std::move(layout)),
       tensors_(std::move(tensors)),
       names_(std::move(names)),
@@ -111,7 +116,8 @@ void Pager::point_params(int u, const std::byte* base) {
     if (base == nullptr && segment.numel > 0) {
       storage::point_nowhere(s, released_text(segment.param));
     } else {
-      // Operations only read parameters (writing ones are stopped before they run), so constness is kept in fact.
+      // Operations only read parameters (writing ones are stopped before they run), so constness is kept in
+      // fact.
       storage::point_to(s, const_cast<std::byte*>(base) + segment.offset * size_of(unit.dtype));
     }
   }
@@ -156,7 +162,8 @@ void Pager::gather_locked(std::unique_lock<std::mutex>& lock, int u) {
   live_ += unit_numel_[static_cast<size_t>(u)];
   ++stats_.gathers;
   stats_.gathered_numel += unit_numel_[static_cast<size_t>(u)];
-  stats_.gather_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  stats_.gather_ms +=
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
 // Releases what is not expected back soon, then the least recently used, until `u` fits.
@@ -170,7 +177,8 @@ void Pager::make_room_locked(int u) {
   const int64_t needed = unit_numel_[static_cast<size_t>(u)];
   for (const int v : idle) {
     const bool crowded = live_ + needed > options_.max_live;
-    if (crowded || predictor_.distance_to(v, unit_numel_).value_or(total_numel_) > options_.max_reuse_distance) {
+    if (crowded ||
+        predictor_.distance_to(v, unit_numel_).value_or(total_numel_) > options_.max_reuse_distance) {
       release_locked(v);
     }
   }
@@ -215,19 +223,24 @@ void Pager::set_writable(int param, void* memory) {
 }
 
 void Pager::begin_write_attempt(int param, const char* operation) {
-  storage::forbid(storage_of(tensor(param)),
-                  fmt::format("{} would write parameter {} outside GatheredParameters (rank {}): an engine's parameters are "
-                              "changed by step() or inside GatheredParameters only, since other ranks and the master "
-                              "weights would not see it",
-                              operation, name(param), rank_));
+  storage::forbid(
+      storage_of(tensor(param)),
+      fmt::format(
+          "{} would write parameter {} outside GatheredParameters (rank {}): an engine's parameters are "
+          "changed by step() or inside GatheredParameters only, since other ranks and the master "
+          "weights would not see it",
+          operation, name(param), rank_));
 }
 
-void Pager::end_write_attempt(int param) { storage::allow(storage_of(tensor(param))); }
+void Pager::end_write_attempt(int param) {
+  storage::allow(storage_of(tensor(param)));
+}
 
 void Pager::poison_access(int param, const std::string& cause) {
   const std::lock_guard lock(mutex_);
   log::warn("parameter {} could not be gathered: {}", name(param), cause);
-  storage::forbid(storage_of(tensor(param)), fmt::format("parameter {} could not be gathered: {}", name(param), cause));
+  storage::forbid(storage_of(tensor(param)),
+                  fmt::format("parameter {} could not be gathered: {}", name(param), cause));
 }
 
 PagerStats Pager::take_stats() {

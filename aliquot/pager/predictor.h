@@ -15,7 +15,8 @@ class Predictor {
  public:
   explicit Predictor(int units) : next_(static_cast<size_t>(units) * 3) {}
 
-  /// Unit `unit` was touched in `mode`, after whichever was touched before. Repeated touches of one unit count once.
+  /// Unit `unit` was touched in `mode`, after whichever was touched before. Repeated touches of one unit
+  /// count once.
   void touched(int unit, Mode mode) {
     const Place here{unit, mode};
     if (last_ && last_->unit == unit && last_->mode == mode) return;
@@ -27,8 +28,8 @@ class Predictor {
     last_ = here;
   }
 
-  /// Elements that will be touched between the last touch and the next use of `unit`, by following the table from the last
-  /// touch; nullopt where it does not lead there. `numel[u]` are the elements of unit u.
+  /// Elements that will be touched between the last touch and the next use of `unit`, by following the table
+  /// from the last touch; nullopt where it does not lead there. `numel[u]` are the elements of unit u.
   std::optional<int64_t> distance_to(int unit, const std::vector<int64_t>& numel) const {
     if (!last_) return std::nullopt;
     int64_t elements = 0;
@@ -53,7 +54,9 @@ class Predictor {
     std::optional<Place> next;
     bool agreed = false;
   };
-  Entry& entry_of(const Place& p) { return next_[static_cast<size_t>(p.unit) * 3 + static_cast<size_t>(p.mode)]; }
+  Entry& entry_of(const Place& p) {
+    return next_[static_cast<size_t>(p.unit) * 3 + static_cast<size_t>(p.mode)];
+  }
   const Entry& entry_of(const Place& p) const {
     return next_[static_cast<size_t>(p.unit) * 3 + static_cast<size_t>(p.mode)];
   }

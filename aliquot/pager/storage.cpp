@@ -7,7 +7,9 @@
 namespace aliquot::storage {
 namespace {
 
-void delete_tag(void* context) { delete static_cast<StorageTag*>(context); }
+void delete_tag(void* context) {
+  delete static_cast<StorageTag*>(context);
+}
 
 // The context survives: see [Note: paged storage].
 void repoint(c10::StorageImpl& storage, void* data) {
@@ -50,7 +52,9 @@ void forbid(c10::StorageImpl& storage, std::string why) {
   storage.release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(why));
 }
 
-void allow(c10::StorageImpl& storage) { storage.clear_data_ptr_access_error_msg_(); }
+void allow(c10::StorageImpl& storage) {
+  storage.clear_data_ptr_access_error_msg_();
+}
 
 void hand_back(c10::StorageImpl& storage, const void* data, size_t bytes) {
   at::DataPtr owned = c10::GetCPUAllocator()->allocate(bytes);

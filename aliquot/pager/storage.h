@@ -1,11 +1,12 @@
 // A parameter's storage as the pager's page: it points into its unit's bytes, or nowhere with an error text.
 //
 // [Note: paged storage]
-// A parameter keeps its TensorImpl, sizes and strides; only its StorageImpl's DataPtr changes. The DataPtr's deleter is
-// ours, so "is this ours, and which parameter?" is one pointer comparison and needs no table; views, detached tensors and
-// tensors saved for backward share the storage and are covered too. While released, the storage carries an access-error
-// text: most kernels would crash on an empty storage, with the text they throw it. Swapping a DataPtr would run the old
-// one's deleter, so its context is released first and carried over. All of this is below autograd's version counter.
+// A parameter keeps its TensorImpl, sizes and strides; only its StorageImpl's DataPtr changes. The DataPtr's
+// deleter is ours, so "is this ours, and which parameter?" is one pointer comparison and needs no table;
+// views, detached tensors and tensors saved for backward share the storage and are covered too. While
+// released, the storage carries an access-error text: most kernels would crash on an empty storage, with the
+// text they throw it. Swapping a DataPtr would run the old one's deleter, so its context is released first
+// and carried over. All of this is below autograd's version counter.
 #pragma once
 
 #include <ATen/core/Tensor.h>

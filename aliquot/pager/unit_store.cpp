@@ -12,7 +12,9 @@
 namespace aliquot {
 namespace {
 
-size_t at(int unit) { return static_cast<size_t>(unit); }
+size_t at(int unit) {
+  return static_cast<size_t>(unit);
+}
 
 class StoreBase : public UnitStore {
  public:
@@ -163,7 +165,8 @@ std::unique_ptr<UnitStore> UnitStore::create(std::shared_ptr<const Layout> layou
   size_t total = 0;
   offsets_of(*layout, false, total);
   if (auto segment = comm.share(total, "allocate parameters")) {
-    return std::make_unique<SegmentStore>(std::move(layout), std::move(comm), std::move(meter), std::move(segment));
+    return std::make_unique<SegmentStore>(std::move(layout), std::move(comm), std::move(meter),
+                                          std::move(segment));
   }
   return std::make_unique<CollectiveStore>(std::move(layout), std::move(comm), std::move(meter));
 }

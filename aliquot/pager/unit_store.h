@@ -1,9 +1,12 @@
 // Where the bytes of units live, and how a whole unit is had from the ranks' slices.
 //
 //   replicated            every rank holds every unit (stages 0–2)
-//   shared segment        stage 3 on one host: a unit is one piece of shared memory in which each rank owns its slice; the
-//                         gathered unit is the segment itself, so gathering copies nothing and needs no other rank
-//   collective            stage 3 between hosts: slices are private, a gather is an all-gather that all ranks enter
+//   shared segment        stage 3 on one host: a unit is one piece of shared memory in which each rank owns
+//   its slice; the
+//                         gathered unit is the segment itself, so gathering copies nothing and needs no other
+//                         rank
+//   collective            stage 3 between hosts: slices are private, a gather is an all-gather that all ranks
+//   enter
 #pragma once
 
 #include <cstddef>
@@ -18,12 +21,14 @@ namespace aliquot {
 
 class UnitStore {
  public:
-  /// Collective. `comm` is used for gathers and publishing and by nothing else; allocates all units, zero-filled.
+  /// Collective. `comm` is used for gathers and publishing and by nothing else; allocates all units,
+  /// zero-filled.
   static std::unique_ptr<UnitStore> create(std::shared_ptr<const Layout> layout, Spread params, Comm comm,
                                            std::shared_ptr<Meter> meter);
   virtual ~UnitStore() = default;
 
-  /// This rank's slice in compute dtype, writable: between entering a step and publishing, or at construction.
+  /// This rank's slice in compute dtype, writable: between entering a step and publishing, or at
+  /// construction.
   virtual std::byte* slice(int unit) = 0;
   /// The whole unit, writable; null unless replicated.
   virtual std::byte* whole(int unit) = 0;
@@ -33,8 +38,8 @@ class UnitStore {
   virtual void release(int unit) = 0;
   virtual bool is_gathered(int unit) const = 0;
 
-  /// Collective: makes the slices that the ranks have written visible to all, for all units (trainable ones only).
-  /// `replicated_update`: every rank has written the whole already (stage 0).
+  /// Collective: makes the slices that the ranks have written visible to all, for all units (trainable ones
+  /// only). `replicated_update`: every rank has written the whole already (stage 0).
   virtual void publish(bool replicated_update) = 0;
 
   /// Collective: the same for one unit, after this rank's slice, or the whole where replicated, was written.

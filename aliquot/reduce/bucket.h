@@ -1,9 +1,11 @@
-// Buckets: which gradients travel together, and how a bucket is cut into chunks for the owners. Pure arithmetic.
+// Buckets: which gradients travel together, and how a bucket is cut into chunks for the owners. Pure
+// arithmetic.
 //
-// A bucket is a run of trainable segments of one dtype in reverse registration order, the order in which backward delivers
-// them, closed before it would pass the bucket size; a larger segment is a bucket of its own. The order is the same on every
-// rank, so every rank launches the same bucket next, whatever arrived first. Chunk o of a bucket holds the pieces that rank
-// o owns; bucket sizes never change a bit, since addition is element by element ([Note: arithmetic] A2, E3).
+// A bucket is a run of trainable segments of one dtype in reverse registration order, the order in which
+// backward delivers them, closed before it would pass the bucket size; a larger segment is a bucket of its
+// own. The order is the same on every rank, so every rank launches the same bucket next, whatever arrived
+// first. Chunk o of a bucket holds the pieces that rank o owns; bucket sizes never change a bit, since
+// addition is element by element ([Note: arithmetic] A2, E3).
 #pragma once
 
 #include <cstdint>
@@ -35,8 +37,8 @@ struct Bucket {
 /// `bucket_numel` below 1 counts as 1: each segment alone.
 std::vector<Bucket> plan_buckets(const Layout& layout, int64_t bucket_numel);
 
-/// The bucket size in use: `reduce_bucket_size`, but no larger than a sixteenth of the model (at least 1 Mi elements). A
-/// larger one could not overlap with backward, and its memory would be wasted.
+/// The bucket size in use: `reduce_bucket_size`, but no larger than a sixteenth of the model (at least 1 Mi
+/// elements). A larger one could not overlap with backward, and its memory would be wasted.
 int64_t effective_bucket_numel(const Layout& layout, int64_t reduce_bucket_size);
 
 }  // namespace aliquot

@@ -8,11 +8,14 @@
 namespace aliquot {
 namespace {
 
-size_t at(int i) { return static_cast<size_t>(i); }
+size_t at(int i) {
+  return static_cast<size_t>(i);
+}
 
 class SharedExchange final : public Exchange {
  public:
-  SharedExchange(Comm comm, int64_t part, std::shared_ptr<SharedSegment> segment, std::shared_ptr<Meter> meter)
+  SharedExchange(Comm comm, int64_t part, std::shared_ptr<SharedSegment> segment,
+                 std::shared_ptr<Meter> meter)
       : comm_(std::move(comm)),
         part_(part),
         segment_(std::move(segment)),
@@ -34,8 +37,8 @@ class SharedExchange final : public Exchange {
   }
 
  private:
-  // Two slots and one barrier per exchange: a rank enters barrier k+1 only after it has read what barrier k showed it, so
-  // after barrier k+1 the slot of k may be written again.
+  // Two slots and one barrier per exchange: a rank enters barrier k+1 only after it has read what barrier k
+  // showed it, so after barrier k+1 the slot of k may be written again.
   static constexpr int kSlots = 2;
 
   size_t part_of(int rank) const { return at(slot_ * comm_.size() + rank) * static_cast<size_t>(part_); }

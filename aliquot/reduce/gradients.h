@@ -1,4 +1,5 @@
-// The gradient accumulators of one rank: whole units where gradients are replicated, slices where they are sharded.
+// The gradient accumulators of one rank: whole units where gradients are replicated, slices where they are
+// sharded.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +12,13 @@
 
 namespace aliquot {
 
-/// Holds plain sums in `dtype` ([Note: arithmetic] A1, A3). What a parameter's memory holds means something only once the
-/// window has a contribution to it; allocated with the engine, so the first step needs no more than the later ones.
+/// Holds plain sums in `dtype` ([Note: arithmetic] A1, A3). What a parameter's memory holds means something
+/// only once the window has a contribution to it; allocated with the engine, so the first step needs no more
+/// than the later ones.
 class Gradients {
  public:
-  Gradients(std::shared_ptr<const Layout> layout, Spread spread, DType dtype, int rank, std::shared_ptr<Meter> meter);
+  Gradients(std::shared_ptr<const Layout> layout, Spread spread, DType dtype, int rank,
+            std::shared_ptr<Meter> meter);
 
   DType dtype() const { return dtype_; }
   Spread spread() const { return spread_; }

@@ -1,5 +1,5 @@
-// One bucket on its way: chunks filled, exchanged, and added by their owner. See [Note: reduction] and, for the order of
-// every addition and rounding, [Note: arithmetic] A2 and A3.
+// One bucket on its way: chunks filled, exchanged, and added by their owner. See [Note: reduction] and, for
+// the order of every addition and rounding, [Note: arithmetic] A2 and A3.
 #include <fmt/format.h>
 
 #include <array>
@@ -14,9 +14,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-size_t at(int i) { return static_cast<size_t>(i); }
+size_t at(int i) {
+  return static_cast<size_t>(i);
+}
 
-// At the head of every chunk, followed by one byte per segment of the bucket: whether the sender has a gradient for it.
+// At the head of every chunk, followed by one byte per segment of the bucket: whether the sender has a
+// gradient for it.
 struct ChunkHeader {
   int64_t backward_number;
   int32_t bucket;
@@ -27,7 +30,9 @@ int64_t header_bytes(const Bucket& bucket) {
   return round_up(static_cast<int64_t>(sizeof(ChunkHeader) + bucket.segments.size()), kAlignment);
 }
 
-const std::byte* presence(const std::byte* chunk) { return chunk + sizeof(ChunkHeader); }
+const std::byte* presence(const std::byte* chunk) {
+  return chunk + sizeof(ChunkHeader);
+}
 
 constexpr int64_t kTile = 4096;  // fits the first-level cache twice over in fp32
 
@@ -48,7 +53,8 @@ void convert(const std::byte* in, DType from, std::byte* out, DType to, float di
 
 std::vector<int64_t> Reducer::chunk_sizes(const Bucket& bucket, DType wire) const {
   std::vector<int64_t> sizes;
-  for (const Chunk& chunk : bucket.chunks) sizes.push_back(header_bytes(bucket) + chunk.numel * size_of(wire));
+  for (const Chunk& chunk : bucket.chunks)
+    sizes.push_back(header_bytes(bucket) + chunk.numel * size_of(wire));
   return sizes;
 }
 
@@ -65,7 +71,8 @@ int64_t Reducer::capacity() const {
   return most;
 }
 
-void Reducer::reduce_bucket(int bucket, DType from, DType wire, bool accumulate, const Contribution& contribution) {
+void Reducer::reduce_bucket(int bucket, DType from, DType wire, bool accumulate,
+                            const Contribution& contribution) {
   const auto start = Clock::now();
   fill_chunks(bucket, from, wire, contribution);
   const std::vector<int64_t> sizes = chunk_sizes(buckets_[at(bucket)], wire);
@@ -106,13 +113,14 @@ void Reducer::check_header(const std::byte* chunk, int rank, int bucket) const {
   ChunkHeader header;
   std::memcpy(&header, chunk, sizeof(header));
   if (header.backward_number == backward_number_ && header.bucket == bucket) return;
-  throw CommError(fmt::format("ranks diverged: rank {} is in backward {} at bucket {} ({}), rank {} in backward {} at bucket "
-                              "{}; every rank must call backward() equally often before step()",
-                              comm_.rank(), backward_number_, bucket, describe(bucket), rank, header.backward_number,
-                              header.bucket));
+  throw CommError(fmt::format(
+      "ranks diverged: rank {} is in backward {} at bucket {} ({}), rank {} in backward {} at bucket "
+      "{}; every rank must call backward() equally often before step()",
+      comm_.rank(), backward_number_, bucket, describe(bucket), rank, header.backward_number, header.bucket));
 }
 
-void Reducer::add_own_chunk(int bucket, DType wire, bool accumulate, std::span<const std::byte* const> incoming) {
+void Reducer::add_own_chunk(int bucket, DType wire, bool accumulate,
+                            std::span<const std::byte* const> incoming) {
   const Bucket& b = buckets_[at(bucket)];
   for (int r = 0; r < comm_.size(); ++r) check_header(incoming[at(r)], r, bucket);
 
@@ -157,8 +165,8 @@ void Reducer::add_piece(const BucketPiece& piece, SegmentId id, DType wire, bool
     kernels::reduce(shifted, wire, tile.data(), DType::fp32, false, m);
     for (int64_t i = 0; i < m; ++i) tile[static_cast<size_t>(i)] *= factor;
     const void* const scaled = tile.data();
-    kernels::reduce({&scaled, 1}, DType::fp32, sum + done * size_of(gradients_.dtype()), gradients_.dtype(), accumulate,
-                    m);
+    kernels::reduce({&scaled, 1}, DType::fp32, sum + done * size_of(gradients_.dtype()), gradients_.dtype(),
+                    accumulate, m);
   }
 }
 

@@ -15,7 +15,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-size_t at(int i) { return static_cast<size_t>(i); }
+size_t at(int i) {
+  return static_cast<size_t>(i);
+}
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
@@ -28,7 +30,8 @@ const std::byte* bytes_of(const at::Tensor& tensor) {
 }  // namespace
 
 Reducer::Reducer(std::shared_ptr<const Layout> layout, Placement placement, DType grad_accum_dtype, Comm comm,
-                 const ReducerOptions& options, std::shared_ptr<Meter> meter, std::span<const std::string> names)
+                 const ReducerOptions& options, std::shared_ptr<Meter> meter,
+                 std::span<const std::string> names)
     : layout_(std::move(layout)),
       comm_(std::move(comm)),
       options_(options),
@@ -61,7 +64,8 @@ std::string Reducer::describe(int bucket) const {
                      segments.size() > 1 ? fmt::format(" and {} more", segments.size() - 1) : "");
 }
 
-// ---- deliveries ------------------------------------------------------------------------------------------------------
+// ---- deliveries
+// ------------------------------------------------------------------------------------------------------
 
 void Reducer::deliver(int param, at::Tensor grad) {
   in_backward_ = true;
@@ -85,7 +89,8 @@ void Reducer::accumulate(int param, const at::Tensor& grad) {
   const Segment& segment = layout_->segment(id);
   const void* const input = bytes_of(grad);
   const DType born = layout_->unit(id.unit).dtype;
-  // With one rank, reduction is this copy or addition itself; the order of stages 2 and 3 is the same as that of 0 and 1.
+  // With one rank, reduction is this copy or addition itself; the order of stages 2 and 3 is the same as that
+  // of 0 and 1.
   kernels::reduce({&input, 1}, born, gradients_.at(id.unit, segment.offset), gradients_.dtype(),
                   contributed_[at(param)], segment.numel);
   contributed_[at(param)] = true;
@@ -140,14 +145,16 @@ void Reducer::run_late_rounds() {
       const DType born = buckets_[at(b)].dtype;
       reduce_bucket(b, born, wire_dtype(born), true, [&](int i) -> const std::byte* {
         const auto& grads = late_[at(param_of(buckets_[at(b)].segments[at(i)]))];
-        return static_cast<size_t>(round) < grads.size() ? bytes_of(grads[static_cast<size_t>(round)]) : nullptr;
+        return static_cast<size_t>(round) < grads.size() ? bytes_of(grads[static_cast<size_t>(round)])
+                                                         : nullptr;
       });
     }
   }
   for (auto& grads : late_) grads.clear();
 }
 
-// ---- the window ------------------------------------------------------------------------------------------------------
+// ---- the window
+// ------------------------------------------------------------------------------------------------------
 
 void Reducer::end_window() {
   if (local() || sharded()) return;
@@ -169,9 +176,10 @@ void Reducer::reduce_accumulators() {
   int64_t most = 0;
   for (int r = 0; r < comm_.size(); ++r) {
     if (all[at(r)].backwards != mine.backwards) {
-      throw CommError(fmt::format("rank {} ran {} backward passes in this accumulation window and rank {} ran {}: every "
-                                  "rank must run the same number before step()",
-                                  comm_.rank(), mine.backwards, r, all[at(r)].backwards));
+      throw CommError(
+          fmt::format("rank {} ran {} backward passes in this accumulation window and rank {} ran {}: every "
+                      "rank must run the same number before step()",
+                      comm_.rank(), mine.backwards, r, all[at(r)].backwards));
     }
     most = std::max(most, all[at(r)].deliveries);
   }
@@ -192,7 +200,8 @@ void Reducer::overwrite(int param, const float* value) {
   const SegmentId id = layout_->segment_of(param);
   const auto write = [&](int64_t param_offset, int64_t unit_offset, int64_t numel, bool zero) {
     const void* const input = zero ? nullptr : value + param_offset;
-    kernels::reduce({&input, 1}, DType::fp32, gradients_.at(id.unit, unit_offset), gradients_.dtype(), false, numel);
+    kernels::reduce({&input, 1}, DType::fp32, gradients_.at(id.unit, unit_offset), gradients_.dtype(), false,
+                    numel);
   };
   const Segment& segment = layout_->segment(id);
   if (sharded()) {
@@ -223,6 +232,8 @@ void Reducer::drop_window() {
   backwards_ = 0;
 }
 
-ReducerStats Reducer::take_stats() { return std::exchange(stats_, {}); }
+ReducerStats Reducer::take_stats() {
+  return std::exchange(stats_, {});
+}
 
 }  // namespace aliquot

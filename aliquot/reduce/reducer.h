@@ -1,14 +1,15 @@
 // Gradients leave as they are born: into buckets, to their owners, into the owners' accumulators.
 //
 // [Note: reduction]
-// Sharded gradients (stages 2, 3): `deliver` keeps a born gradient until its bucket is complete and all earlier buckets have
-// gone; then the bucket is launched: copied into chunks, exchanged, and added by each owner in rank order. Launching happens
-// on the reduction thread (`overlap`) or in the hook. `end_backward` launches the rest, with absent gradients as +0.0. A
-// second delivery for a parameter in one backward (re-entrant recomputation) waits for a late round at the end.
-// Replicated gradients (stages 0, 1): `deliver` adds into the rank's own accumulators; `end_window` reduces them once.
+// Sharded gradients (stages 2, 3): `deliver` keeps a born gradient until its bucket is complete and all
+// earlier buckets have gone; then the bucket is launched: copied into chunks, exchanged, and added by each
+// owner in rank order. Launching happens on the reduction thread (`overlap`) or in the hook. `end_backward`
+// launches the rest, with absent gradients as +0.0. A second delivery for a parameter in one backward
+// (re-entrant recomputation) waits for a late round at the end. Replicated gradients (stages 0, 1): `deliver`
+// adds into the rank's own accumulators; `end_window` reduces them once.
 //
-// Every chunk begins with a header (backward number, bucket, which segments the sender has a gradient for), so ranks that
-// diverge are named, and every rank learns which parameters got a gradient anywhere.
+// Every chunk begins with a header (backward number, bucket, which segments the sender has a gradient for),
+// so ranks that diverge are named, and every rank learns which parameters got a gradient anywhere.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,21 +34,23 @@ namespace aliquot {
 
 struct ReducerOptions {
   int64_t bucket_numel = 500'000'000;
-  bool overlap = false;                        ///< reduce on a thread of its own while backward goes on
-  std::optional<DType> communication_dtype;    ///< rounds each contribution once before the wire
-  double predivide = 1.0;  ///< contributions are divided by it where the wire is 16 bits, and the sums multiplied again
+  bool overlap = false;                      ///< reduce on a thread of its own while backward goes on
+  std::optional<DType> communication_dtype;  ///< rounds each contribution once before the wire
+  double predivide =
+      1.0;  ///< contributions are divided by it where the wire is 16 bits, and the sums multiplied again
 };
 
 struct ReducerStats {
-  int64_t bytes = 0;      ///< that this rank sent to other owners, or left for them to read
+  int64_t bytes = 0;  ///< that this rank sent to other owners, or left for them to read
   int64_t buckets = 0;
-  double reduce_ms = 0;   ///< spent in launching, exchanging and adding, on whichever thread
-  double wait_ms = 0;     ///< that end_backward or end_window waited for it
+  double reduce_ms = 0;  ///< spent in launching, exchanging and adding, on whichever thread
+  double wait_ms = 0;    ///< that end_backward or end_window waited for it
 };
 
 class Reducer {
  public:
-  /// Collective. `comm` belongs to the reducer from here on, except between `end_*` calls and the next `deliver`.
+  /// Collective. `comm` belongs to the reducer from here on, except between `end_*` calls and the next
+  /// `deliver`.
   Reducer(std::shared_ptr<const Layout> layout, Placement placement, DType grad_accum_dtype, Comm comm,
           const ReducerOptions& options, std::shared_ptr<Meter> meter, std::span<const std::string> names);
 
@@ -56,18 +59,20 @@ class Reducer {
 
   /// Collective for sharded gradients. Throws CommError; then the window is lost.
   void end_backward();
-  /// Collective. After it, `used` and `gradients` hold the window's sums: this rank's slices, or with replicated gradients
-  /// the own slice of each unit (whoever needs the whole gathers it).
+  /// Collective. After it, `used` and `gradients` hold the window's sums: this rank's slices, or with
+  /// replicated gradients the own slice of each unit (whoever needs the whole gathers it).
   void end_window();
   /// Forgets the window: the next contribution is a copy again.
   void drop_window();
 
-  /// Makes the window's sum of parameter `param` equal `value` (its elements in memory order, the same on every rank).
+  /// Makes the window's sum of parameter `param` equal `value` (its elements in memory order, the same on
+  /// every rank).
   void overwrite(int param, const float* value);
 
   /// Backward calls in this window that have ended.
   int backwards() const { return backwards_; }
-  /// Whether gradients were delivered since the last `end_backward`: a backward that threw, or one without an end.
+  /// Whether gradients were delivered since the last `end_backward`: a backward that threw, or one without an
+  /// end.
   bool in_backward() const { return in_backward_; }
   /// Whether parameter `param` got a gradient on any rank in this window.
   bool used(int param) const { return used_[static_cast<size_t>(param)]; }
@@ -110,16 +115,16 @@ class Reducer {
   std::shared_ptr<Meter> meter_;
   std::vector<std::string> names_;
   std::vector<Bucket> buckets_;
-  std::vector<int> bucket_of_;   // by parameter; -1 frozen
-  std::vector<int> index_of_;    // by parameter: index within its bucket
+  std::vector<int> bucket_of_;  // by parameter; -1 frozen
+  std::vector<int> index_of_;   // by parameter: index within its bucket
   Gradients gradients_;
   std::unique_ptr<Exchange> exchange_;
 
   // Of the backward under way.
-  std::vector<Grads> pending_;   // by bucket
-  std::vector<int> missing_;     // by bucket
+  std::vector<Grads> pending_;                 // by bucket
+  std::vector<int> missing_;                   // by bucket
   std::vector<std::vector<at::Tensor>> late_;  // by parameter
-  int next_ = 0;                 // first bucket not launched
+  int next_ = 0;                               // first bucket not launched
   bool in_backward_ = false;
 
   // Of the window.

@@ -26,7 +26,8 @@ class Worker {
     changed_.notify_all();
   }
 
-  /// Returns when every job has run. Rethrows the first failure since the last `wait`; jobs after it were dropped.
+  /// Returns when every job has run. Rethrows the first failure since the last `wait`; jobs after it were
+  /// dropped.
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return jobs_.empty() && !running_; });

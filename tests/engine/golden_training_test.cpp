@@ -16,7 +16,8 @@ namespace {
 using nlohmann::json;
 
 const json& records() {
-  static const json all = json::parse(std::ifstream(std::string(ALIQUOT_TEST_DATA) + "/training.json"))["records"];
+  static const json all =
+      json::parse(std::ifstream(std::string(ALIQUOT_TEST_DATA) + "/training.json"))["records"];
   return all;
 }
 
@@ -40,9 +41,10 @@ Config config_of(const json& record, int stage, int world) {
   config.train_batch_size = 12;
   config.gradient_clipping = record["clip"];
   const json& params = record["optimizer"]["params"];
-  OptimizerConfig optimizer{.kind = record["optimizer"]["type"] == "SGD" ? OptimizerKind::sgd : OptimizerKind::adamw,
-                            .lr = params["lr"],
-                            .weight_decay = params["weight_decay"]};
+  OptimizerConfig optimizer{
+      .kind = record["optimizer"]["type"] == "SGD" ? OptimizerKind::sgd : OptimizerKind::adamw,
+      .lr = params["lr"],
+      .weight_decay = params["weight_decay"]};
   optimizer.momentum = params.value("momentum", 0.0);
   if (params.contains("betas")) {
     optimizer.beta1 = params["betas"][0];
@@ -84,7 +86,8 @@ void check_run(const json& record, int stage, const Comm& comm) {
       engine.backward(model->loss(x, y));
       engine.step();
     }
-    const double loss = expected["loss"][static_cast<size_t>(step)], norm = expected["norm"][static_cast<size_t>(step)];
+    const double loss = expected["loss"][static_cast<size_t>(step)],
+                 norm = expected["norm"][static_cast<size_t>(step)];
     EXPECT_NEAR(engine.last_step().loss, loss, 1e-6 * std::abs(loss)) << "step " << step;
     EXPECT_NEAR(engine.global_grad_norm(), norm, 1e-6 * norm) << "step " << step;
     EXPECT_TRUE(engine.was_step_applied());
@@ -92,11 +95,14 @@ void check_run(const json& record, int stage, const Comm& comm) {
   for (const auto& [name, weights] : expected["weights"].items()) {
     const at::Tensor p = engine.full_param(name).flatten();
     for (size_t i = 0; i < weights["first"].size(); ++i) {
-      EXPECT_NEAR(p[static_cast<int64_t>(i)].item<double>(), weights["first"][i].get<double>(), 2e-6) << name << " " << i;
+      EXPECT_NEAR(p[static_cast<int64_t>(i)].item<double>(), weights["first"][i].get<double>(), 2e-6)
+          << name << " " << i;
     }
-    // A key bias shifts every score of a row alike, so its gradient is rounding noise, which AdamW turns into whole steps.
+    // A key bias shifts every score of a row alike, so its gradient is rounding noise, which AdamW turns into
+    // whole steps.
     if (name.ends_with("qkv.bias")) continue;
-    EXPECT_NEAR(p.to(at::kDouble).sum().item<double>(), weights["sum"].get<double>(), 2e-6 * static_cast<double>(p.numel()))
+    EXPECT_NEAR(p.to(at::kDouble).sum().item<double>(), weights["sum"].get<double>(),
+                2e-6 * static_cast<double>(p.numel()))
         << name;
   }
 }
@@ -113,7 +119,8 @@ TEST_P(GoldenTraining, EqualsPyTorchOnTheWholeBatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(StagesAndWorlds, GoldenTraining, testing::Combine(testing::Range(0, 4), testing::Values(1, 2, 4)),
+INSTANTIATE_TEST_SUITE_P(StagesAndWorlds, GoldenTraining,
+                         testing::Combine(testing::Range(0, 4), testing::Values(1, 2, 4)),
                          [](const auto& info) {
                            return "stage" + std::to_string(std::get<0>(info.param)) + "_world" +
                                   std::to_string(std::get<1>(info.param));

@@ -1,5 +1,5 @@
-// The same training run for every stage and setting: bit for bit where [Note: arithmetic] says so (E1–E4), within its gradient
-// bound elsewhere. One run of ranks per world size goes through all its cells.
+// The same training run for every stage and setting: bit for bit where [Note: arithmetic] says so (E1–E4),
+// within its gradient bound elsewhere. One run of ranks per world size goes through all its cells.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -121,8 +121,8 @@ class StageMatrix : public testing::TestWithParam<int> {
   void TearDown() override { debug::set_poisoning(false); }
 };
 
-// |ΔG| ≤ 2·N·K·2⁻²⁴·Σ|g|: G is an average here, and Σ|g| is at least |G|·N·K, so the bound is checked against a gradient of
-// magnitudes taken as the largest element.
+// |ΔG| ≤ 2·N·K·2⁻²⁴·Σ|g|: G is an average here, and Σ|g| is at least |G|·N·K, so the bound is checked against
+// a gradient of magnitudes taken as the largest element.
 void expect_within_gradient_bound(const Training& a, const Training& b, int64_t contributions) {
   float largest = 0;
   for (const float g : a.first_gradient) largest = std::max(largest, std::abs(g));
@@ -138,7 +138,8 @@ TEST_P(StageMatrix, StagesGiveTheSameRun) {
     for (const int64_t accumulation : {1, 3}) {
       SCOPED_TRACE(std::string(name_of(dtype)) + " accumulation " + std::to_string(accumulation));
       std::vector<Cell> cells;
-      for (int stage = 0; stage < 4; ++stage) cells.push_back({.stage = stage, .dtype = dtype, .accumulation = accumulation});
+      for (int stage = 0; stage < 4; ++stage)
+        cells.push_back({.stage = stage, .dtype = dtype, .accumulation = accumulation});
       const std::vector<Training> runs = Matrix(world).run(cells);
       EXPECT_TRUE(runs[0] == runs[1]) << "E1: stage 1 differs from stage 0";
       EXPECT_TRUE(runs[2] == runs[3]) << "E1: stage 3 differs from stage 2";
@@ -157,10 +158,19 @@ TEST_P(StageMatrix, SettingsNeverChangeABit) {
     SCOPED_TRACE("stage " + std::to_string(stage));
     std::vector<Cell> cells{{.stage = stage, .dtype = DType::bf16, .accumulation = 3}};
     for (const int64_t bucket : {1, 63, 64, 65, 1'000'000'000}) {
-      cells.push_back({.stage = stage, .dtype = DType::bf16, .accumulation = 3, .bucket = bucket, .overlap = bucket < 64});
+      cells.push_back({.stage = stage,
+                       .dtype = DType::bf16,
+                       .accumulation = 3,
+                       .bucket = bucket,
+                       .overlap = bucket < 64});
     }
     for (const int64_t size : {0, 63, 64, 65}) {
-      cells.push_back({.stage = stage, .dtype = DType::bf16, .accumulation = 3, .persistence = size, .live = size, .reuse = size});
+      cells.push_back({.stage = stage,
+                       .dtype = DType::bf16,
+                       .accumulation = 3,
+                       .persistence = size,
+                       .live = size,
+                       .reuse = size});
     }
     const std::vector<Training> runs = Matrix(world).run(cells);
     for (size_t i = 1; i < runs.size(); ++i) EXPECT_TRUE(runs[0] == runs[i]) << "E3: cell " << i;
@@ -169,13 +179,15 @@ TEST_P(StageMatrix, SettingsNeverChangeABit) {
 
 TEST_P(StageMatrix, EveryOptimizerGivesTheSameRunAtEveryStage) {
   const int world = GetParam();
-  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lion, OptimizerKind::adagrad,
-                                   OptimizerKind::lamb}) {
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lion,
+                                   OptimizerKind::adagrad, OptimizerKind::lamb}) {
     SCOPED_TRACE("optimizer " + std::to_string(static_cast<int>(kind)));
     std::vector<Cell> cells;
-    for (int stage = 0; stage < 4; ++stage) cells.push_back({.stage = stage, .dtype = DType::bf16, .optimizer = kind});
+    for (int stage = 0; stage < 4; ++stage)
+      cells.push_back({.stage = stage, .dtype = DType::bf16, .optimizer = kind});
     const std::vector<Training> runs = Matrix(world).run(cells);
-    for (int stage = 1; stage < 4; ++stage) EXPECT_TRUE(runs[0] == runs[static_cast<size_t>(stage)]) << "stage " << stage;
+    for (int stage = 1; stage < 4; ++stage)
+      EXPECT_TRUE(runs[0] == runs[static_cast<size_t>(stage)]) << "stage " << stage;
   }
 }
 

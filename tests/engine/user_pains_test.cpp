@@ -1,5 +1,5 @@
-// What users of such engines suffered from, each case with its right value. The letters are those of the catalogue in
-// docs/user_pains.md.
+// What users of such engines suffered from, each case with its right value. The letters are those of the
+// catalogue in docs/user_pains.md.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
@@ -44,7 +44,9 @@ EngineOptions quiet() {
   return options;
 }
 
-at::Tensor param(at::IntArrayRef shape, double value) { return at::full(shape, value).set_requires_grad(true); }
+at::Tensor param(at::IntArrayRef shape, double value) {
+  return at::full(shape, value).set_requires_grad(true);
+}
 
 std::string message_of(const std::function<void()>& run) {
   try {
@@ -60,7 +62,8 @@ class Pains : public testing::TestWithParam<int> {
   void SetUp() override { at::set_num_threads(1); }
 };
 
-// ---- A: overflow and NaN ---------------------------------------------------------------------------------------------
+// ---- A: overflow and NaN
+// ---------------------------------------------------------------------------------------------
 
 TEST_P(Pains, A1_NaNLossSkipsKeepsWeightsAndStopsInTheEnd) {
   at::Tensor w = param({4}, 1.0);
@@ -76,7 +79,8 @@ TEST_P(Pains, A1_NaNLossSkipsKeepsWeightsAndStopsInTheEnd) {
   for (int i = 0; i < 2; ++i) {
     bad_step();
     EXPECT_FALSE(engine.was_step_applied());
-    EXPECT_NE(engine.last_step().skip_reason.find("the loss is NaN"), std::string::npos) << engine.last_step().skip_reason;
+    EXPECT_NE(engine.last_step().skip_reason.find("the loss is NaN"), std::string::npos)
+        << engine.last_step().skip_reason;
     EXPECT_TRUE(engine.full_param("w").equal(at::ones({4})));
   }
   EXPECT_NE(message_of(bad_step).find("3 steps in a row, up to step 3"), std::string::npos);
@@ -97,7 +101,8 @@ TEST_P(Pains, A8_A9_A10_A12_NonFiniteGradientInBf16IsNamedAndChangesNothing) {
       engine.step();
     };
     train(1.0);
-    const at::Tensor before = engine.full_param("second"), moment = *engine.full_optimizer_state("second", "exp_avg");
+    const at::Tensor before = engine.full_param("second"),
+                     moment = *engine.full_optimizer_state("second", "exp_avg");
     const double lr = engine.lr()[0];
     train(comm.rank() == 1 ? kInf : 1.0);
     EXPECT_FALSE(engine.was_step_applied());
@@ -128,7 +133,8 @@ TEST_P(Pains, A5_StaticLossScaleStays) {
   EXPECT_NEAR(engine.full_param("w")[0][0].item<double>(), 0.5 - 9 * 0.01, 1e-4);
 }
 
-// Ten fp16 steps with growth and overflow: the update of a growth step is whole, at stage 0 too (golden loss_scale.json).
+// Ten fp16 steps with growth and overflow: the update of a growth step is whole, at stage 0 too (golden
+// loss_scale.json).
 TEST_P(Pains, A7_GrowthStepsUpdateInFull) {
   at::Tensor w = param({8}, 1.0);
   Config config = sgd(GetParam());
@@ -147,7 +153,8 @@ TEST_P(Pains, A7_GrowthStepsUpdateInFull) {
   }
 }
 
-// ---- B: accumulation -------------------------------------------------------------------------------------------------
+// ---- B: accumulation
+// -------------------------------------------------------------------------------------------------
 
 TEST_P(Pains, B2_SeveralBackwardsBeforeAStepAdd) {
   at::Tensor w = param({3}, 0.0);
@@ -167,8 +174,9 @@ TEST_P(Pains, B4_OneSwitchForTheDivisionByAccumulation) {
     }
     EXPECT_EQ(engine.full_param("w")[0].item<double>(), divide ? -1.5 : -3.0);
     engine.backward((w * 1.0).sum(), {.scale_wrt_gas = true});
-    EXPECT_NE(message_of([&] { engine.backward((w * 1.0).sum(), {.scale_wrt_gas = false}); }).find("scale_wrt_gas"),
-              std::string::npos);
+    EXPECT_NE(
+        message_of([&] { engine.backward((w * 1.0).sum(), {.scale_wrt_gas = false}); }).find("scale_wrt_gas"),
+        std::string::npos);
   }
 }
 
@@ -232,7 +240,8 @@ TEST_P(Pains, H2_MastersKeepSmallUpdates) {
   EXPECT_EQ(engine.full_param("w").item<double>(), 0.90234375);
 }
 
-// ---- C: clipping -----------------------------------------------------------------------------------------------------
+// ---- C: clipping
+// -----------------------------------------------------------------------------------------------------
 
 TEST_P(Pains, C1_C2_C3_ClipByTheGlobalNorm) {
   run_ranks(2, [&](const Comm& comm) {
@@ -259,7 +268,8 @@ TEST_P(Pains, C4_TheNormIsTheWholeOneOnEveryRank) {
   });
 }
 
-// ---- D, F4: used by some ranks only ----------------------------------------------------------------------------------
+// ---- D, F4: used by some ranks only
+// ----------------------------------------------------------------------------------
 
 TEST_P(Pains, D1_F4_ExpertsThatOnlySomeRanksUse) {
   run_ranks(2, [&](const Comm& comm) {
@@ -285,11 +295,14 @@ TEST_P(Pains, D4_D8_FrozenParametersCostNoOptimizerMemory) {
   EXPECT_TRUE(engine.full_param("frozen").equal(at::full({64}, 2.0)));
   EXPECT_TRUE(engine.full_param("live").equal(at::full({64}, -1.0)));
   frozen.set_requires_grad(true);
-  EXPECT_NE(message_of([&] { engine.backward(live.sum()); }).find("parameter frozen was frozen when the engine was built"),
+  EXPECT_NE(message_of([&] {
+              engine.backward(live.sum());
+            }).find("parameter frozen was frozen when the engine was built"),
             std::string::npos);
 }
 
-// ---- E: odd sizes ----------------------------------------------------------------------------------------------------
+// ---- E: odd sizes
+// ----------------------------------------------------------------------------------------------------
 
 TEST_P(Pains, E1_E4_E5_E7_OddEmptyAndScalarParameters) {
   for (const int world : {1, 2, 3, 4}) {
@@ -313,7 +326,8 @@ TEST_P(Pains, E1_E4_E5_E7_OddEmptyAndScalarParameters) {
         engine.step();
         for (const NamedTensor& p : fresh) {
           // Exact but for the factor 1/3 of a world of three.
-          EXPECT_TRUE(at::allclose(engine.full_param(p.name).flatten(), -values({p.tensor.numel()}, 11, 2.0), 2e-7, 0))
+          EXPECT_TRUE(at::allclose(engine.full_param(p.name).flatten(), -values({p.tensor.numel()}, 11, 2.0),
+                                   2e-7, 0))
               << p.name << " world " << world << " bucket " << bucket;
         }
       }
@@ -334,7 +348,8 @@ TEST_P(Pains, NonContiguousParametersKeepTheirStrides) {
   });
 }
 
-// ---- F: re-use, dynamic control flow ---------------------------------------------------------------------------------
+// ---- F: re-use, dynamic control flow
+// ---------------------------------------------------------------------------------
 
 TEST_P(Pains, F1_TwoForwardsOneBackward) {
   run_ranks(2, [&](const Comm& comm) {
@@ -353,7 +368,8 @@ TEST_P(Pains, F5_F6_F7_RanksAndStepsMayDiffer) {
     at::Tensor head = param({4, 4}, 0.1), branch = param({4, 4}, 0.1);
     Engine engine({{"head", head}, {"branch", branch}}, sgd(GetParam(), 1, 0.01), comm, quiet());
     for (int step = 0; step < 6; ++step) {
-      // Evaluation of different length on each rank, then a loop of data-dependent length, then a branch that flips.
+      // Evaluation of different length on each rank, then a loop of data-dependent length, then a branch that
+      // flips.
       for (int i = 0; i < 3 + 2 * comm.rank(); ++i) (void)at::linear(at::ones({1, 4}), head.detach()).sum();
       at::Tensor x = at::ones({2, 4});
       for (int i = 0; i < 1 + 2 * comm.rank(); ++i) x = at::linear(x, head);
@@ -379,7 +395,8 @@ TEST_P(Pains, RetainedGraphsAndStaleGraphs) {
   engine.step();
   EXPECT_TRUE(engine.full_param("w").equal(at::full({3}, -1.0)));
   // The graph saw the old values: PyTorch must notice.
-  EXPECT_NE(message_of([&] { engine.backward(loss); }).find("modified by an inplace operation"), std::string::npos);
+  EXPECT_NE(message_of([&] { engine.backward(loss); }).find("modified by an inplace operation"),
+            std::string::npos);
   engine.zero_grad();
   engine.backward((w * w).sum());
   engine.step();
@@ -399,7 +416,8 @@ TEST_P(Pains, DirectBackwardWorksToo) {
   });
 }
 
-// ---- several engines, groups, misuse ---------------------------------------------------------------------------------
+// ---- several engines, groups, misuse
+// ---------------------------------------------------------------------------------
 
 TEST_P(Pains, K13_TwoEnginesInOneProcess) {
   run_ranks(2, [&](const Comm& comm) {
@@ -455,27 +473,36 @@ TEST_P(Pains, H3_NamesKeptInFp32) {
 TEST_P(Pains, MisuseIsNamed) {
   at::Tensor w = param({4}, 1.0);
   Engine engine({{"w", w}}, sgd(GetParam()), {}, quiet());
-  EXPECT_NE(message_of([&] { engine.full_grad("w"); }).find("between backward() and step()"), std::string::npos);
+  EXPECT_NE(message_of([&] { engine.full_grad("w"); }).find("between backward() and step()"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { engine.full_param("v"); }).find("no parameter is called v"), std::string::npos);
   EXPECT_NE(message_of([&] { engine.backward(w); }).find("one floating-point number"), std::string::npos);
-  EXPECT_NE(message_of([&] { Engine again({{"w", w}}, sgd(0), {}, quiet()); }).find("already belongs to another engine"),
+  EXPECT_NE(message_of([&] {
+              Engine again({{"w", w}}, sgd(0), {}, quiet());
+            }).find("already belongs to another engine"),
             std::string::npos);
   EXPECT_THROW(engine.set_train_batch_size(0), UsageError);
   w.mutable_grad() = at::ones({4});
   EXPECT_NE(message_of([&] { engine.step(); }).find("parameter w has a .grad"), std::string::npos);
   w.mutable_grad().reset();
   w.set_data(at::ones({4}));
-  EXPECT_NE(message_of([&] { engine.backward(w.sum()); }).find("parameter w was replaced behind the engine's back"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] { engine.backward(w.sum()); }).find("parameter w was replaced behind the engine's back"),
+      std::string::npos);
 }
 
 TEST_P(Pains, SharedStoragesAndDoubleNamesAreRefused) {
   const at::Tensor base = at::ones({8});
-  const at::Tensor a = base.slice(0, 0, 4).detach().set_requires_grad(true), b = base.slice(0, 4).detach().set_requires_grad(true);
-  EXPECT_NE(message_of([&] { Engine e({{"a", a}, {"b", b}}, sgd(GetParam())); }).find("shares its storage with a"),
+  const at::Tensor a = base.slice(0, 0, 4).detach().set_requires_grad(true),
+                   b = base.slice(0, 4).detach().set_requires_grad(true);
+  EXPECT_NE(message_of([&] {
+              Engine e({{"a", a}, {"b", b}}, sgd(GetParam()));
+            }).find("shares its storage with a"),
             std::string::npos);
   const at::Tensor w = param({2}, 1.0);
-  EXPECT_NE(message_of([&] { Engine e({{"w", w}, {"w", param({2}, 1.0)}}, sgd(GetParam())); }).find("w: is listed twice"),
+  EXPECT_NE(message_of([&] {
+              Engine e({{"w", w}, {"w", param({2}, 1.0)}}, sgd(GetParam()));
+            }).find("w: is listed twice"),
             std::string::npos);
 }
 
@@ -494,7 +521,8 @@ TEST_P(Pains, GatheredParametersChangeAllRanksAlikeOrNot) {
     EXPECT_EQ(w.to(at::kFloat).sum().item<double>(), 15.0);
     GatheredParameters scope(engine, {"w"});
     w.detach().fill_(comm.rank());
-    EXPECT_NE(message_of([&] { scope.close(); }).find("ranks 0 and 1 wrote different values to w"), std::string::npos);
+    EXPECT_NE(message_of([&] { scope.close(); }).find("ranks 0 and 1 wrote different values to w"),
+              std::string::npos);
     EXPECT_TRUE(engine.full_param("w").equal(at::full({5}, 3.0)));
   });
 }

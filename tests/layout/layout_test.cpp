@@ -12,7 +12,10 @@ namespace {
 std::vector<ParamSpec> specs_of(const std::vector<int64_t>& numels, DType dtype = DType::fp32) {
   std::vector<ParamSpec> specs;
   for (size_t i = 0; i < numels.size(); ++i) {
-    specs.push_back({.name = "h." + std::to_string(i / 4) + ".p" + std::to_string(i), .numel = numels[i], .ndim = 2, .dtype = dtype});
+    specs.push_back({.name = "h." + std::to_string(i / 4) + ".p" + std::to_string(i),
+                     .numel = numels[i],
+                     .ndim = 2,
+                     .dtype = dtype});
   }
   return specs;
 }
@@ -29,7 +32,8 @@ void expect_partition(const std::vector<ParamSpec>& specs, const Layout& layout)
         ASSERT_GE(piece.unit_offset, slice.begin);
         ASSERT_LE(piece.unit_offset + piece.numel, slice.end);
         ASSERT_EQ(piece.unit_offset - segment.offset, piece.param_offset);
-        ASSERT_EQ(piece.param_offset, covered[static_cast<size_t>(segment.param)]) << "pieces come in order, without holes";
+        ASSERT_EQ(piece.param_offset, covered[static_cast<size_t>(segment.param)])
+            << "pieces come in order, without holes";
         covered[static_cast<size_t>(segment.param)] += piece.numel;
       }
     }
@@ -63,12 +67,13 @@ TEST(Layout, UnitsDependOnTheModelAlone) {
 }
 
 TEST(Layout, ClassesDoNotMix) {
-  const std::vector<ParamSpec> specs{{.name = "a", .numel = 4, .ndim = 2, .dtype = DType::bf16},
-                                     {.name = "b", .numel = 4, .ndim = 1, .dtype = DType::bf16},
-                                     {.name = "c", .numel = 4, .ndim = 2, .dtype = DType::fp32},
-                                     {.name = "d", .numel = 4, .ndim = 2, .dtype = DType::bf16, .trainable = false},
-                                     {.name = "e", .numel = 4, .ndim = 0, .dtype = DType::bf16},
-                                     {.name = "f", .numel = 4, .ndim = 3, .dtype = DType::bf16}};
+  const std::vector<ParamSpec> specs{
+      {.name = "a", .numel = 4, .ndim = 2, .dtype = DType::bf16},
+      {.name = "b", .numel = 4, .ndim = 1, .dtype = DType::bf16},
+      {.name = "c", .numel = 4, .ndim = 2, .dtype = DType::fp32},
+      {.name = "d", .numel = 4, .ndim = 2, .dtype = DType::bf16, .trainable = false},
+      {.name = "e", .numel = 4, .ndim = 0, .dtype = DType::bf16},
+      {.name = "f", .numel = 4, .ndim = 3, .dtype = DType::bf16}};
   const Layout layout(specs, 2);
   ASSERT_EQ(layout.units().size(), 4U);
   EXPECT_EQ(layout.segment_of(0).unit, layout.segment_of(5).unit) << "matrices together";
@@ -102,16 +107,20 @@ TEST(Layout, FirstNumberOfAName) {
   EXPECT_NO_THROW(first_number("p99999999999999999999999999"));
 }
 
-TEST(Layout, NoRanksIsAnError) { EXPECT_THROW(Layout(specs_of({1}), 0), UsageError); }
+TEST(Layout, NoRanksIsAnError) {
+  EXPECT_THROW(Layout(specs_of({1}), 0), UsageError);
+}
 
-// 16-bit models with Adam: 4+12/N, 2+14/N, 16/N bytes a parameter with 16-bit accumulators, 2 more in the gradient column
-// with the fp32 default; fp32 models are their own masters.
+// 16-bit models with Adam: 4+12/N, 2+14/N, 16/N bytes a parameter with 16-bit accumulators, 2 more in the
+// gradient column with the fp32 default; fp32 models are their own masters.
 TEST(Placement, BytesPerParameter) {
   constexpr int64_t n = 4 * 32 * 1000;  // needs no padding in a world of 4
   const int world = 4;
   const auto per_param = [&](DType dtype, int stage, DType accumulate) {
     const auto specs = specs_of({n}, dtype);
-    return static_cast<double>(state_bytes(Layout(specs, world), Placement::of_stage(stage), accumulate, 2).total()) / n;
+    return static_cast<double>(
+               state_bytes(Layout(specs, world), Placement::of_stage(stage), accumulate, 2).total()) /
+           n;
   };
   EXPECT_DOUBLE_EQ(per_param(DType::bf16, 1, DType::bf16), 4 + 12.0 / world);
   EXPECT_DOUBLE_EQ(per_param(DType::bf16, 2, DType::bf16), 2 + 14.0 / world);

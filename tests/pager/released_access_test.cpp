@@ -1,4 +1,5 @@
-// An operation on a released parameter throws our text; none crashes. decisions: without the text ten of these would.
+// An operation on a released parameter throws our text; none crashes. decisions: without the text ten of
+// these would.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -25,16 +26,28 @@ std::vector<Operation> operations() {
       {"embedding", [=](const at::Tensor& w) { (void)at::embedding(w, ids); }},
       {"sum", [](const at::Tensor& w) { (void)w.sum(); }},
       {"clone", [](const at::Tensor& w) { (void)w.clone(); }},
-      {"copy_", [=](const at::Tensor& w) { (void)at::empty({4, 4}).copy_(w); }},
-      {"cat", [=](const at::Tensor& w) { (void)at::cat({w, x}); }},
+      {"copy_",
+       [=](const at::Tensor& w) {
+         (void)at::empty({4, 4}).copy_(w);
+       }},
+      {"cat",
+       [=](const at::Tensor& w) {
+         (void)at::cat({w, x});
+       }},
       {"norm", [](const at::Tensor& w) { (void)w.norm(); }},
       {"isfinite", [](const at::Tensor& w) { (void)at::isfinite(w); }},
       {"fill_", [](const at::Tensor& w) { at::Tensor(w).fill_(1); }},
       {"mm", [=](const at::Tensor& w) { (void)at::mm(x, w); }},
       {"linear", [=](const at::Tensor& w) { (void)at::linear(x, w); }},
-      {"layer_norm", [=](const at::Tensor& w) { (void)at::layer_norm(x, {4, 4}, w, w); }},
+      {"layer_norm",
+       [=](const at::Tensor& w) {
+         (void)at::layer_norm(x, {4, 4}, w, w);
+       }},
       {"bmm", [=](const at::Tensor& w) { (void)at::bmm(x.unsqueeze(0), w.unsqueeze(0)); }},
-      {"conv", [=](const at::Tensor& w) { (void)at::conv2d(x.view({1, 1, 4, 4}), w.view({1, 1, 4, 4})); }},
+      {"conv",
+       [=](const at::Tensor& w) {
+         (void)at::conv2d(x.view({1, 1, 4, 4}), w.view({1, 1, 4, 4}));
+       }},
       {"sdpa",
        [](const at::Tensor& w) {
          const at::Tensor v = w.view({1, 1, 4, 4});
@@ -62,7 +75,8 @@ TEST(ReleasedAccess, ThrowsOurTextAndDoesNotCrash) {
       operation.run(w.detach());
       ADD_FAILURE() << operation.name << " read a released parameter";
     } catch (const std::exception& e) {
-      EXPECT_NE(std::string(e.what()).find("parameter layer.weight (unit 0, rank 0) is released"), std::string::npos)
+      EXPECT_NE(std::string(e.what()).find("parameter layer.weight (unit 0, rank 0) is released"),
+                std::string::npos)
           << operation.name << ": " << e.what();
     }
   }
@@ -103,15 +117,19 @@ TEST(ReleasedAccess, WritesOutsideGatheredParametersAreErrorsAtEveryStage) {
     config.zero.stage = stage;
     Engine engine({{"layer.weight", w}}, config);
     const at::Tensor free = w.detach();
-    for (const auto& write : std::vector<std::function<void()>>{[&] { free.mul(1).copy_(free), at::Tensor(free).mul_(2); },
-                                                                [&] { at::Tensor(free).zero_(); },
-                                                                [&] { at::Tensor out = free; at::add_out(out, free, free); },
-                                                                [&] { at::Tensor(free)[0].fill_(3); }}) {
+    for (const auto& write : std::vector<std::function<void()>>{
+             [&] { free.mul(1).copy_(free), at::Tensor(free).mul_(2); }, [&] { at::Tensor(free).zero_(); },
+             [&] {
+               at::Tensor out = free;
+               at::add_out(out, free, free);
+             },
+             [&] { at::Tensor(free)[0].fill_(3); }}) {
       try {
         write();
         ADD_FAILURE() << "stage " << stage << ": a write went through";
       } catch (const std::exception& e) {
-        EXPECT_NE(std::string(e.what()).find("would write parameter layer.weight outside GatheredParameters"), std::string::npos)
+        EXPECT_NE(std::string(e.what()).find("would write parameter layer.weight outside GatheredParameters"),
+                  std::string::npos)
             << e.what();
       }
     }

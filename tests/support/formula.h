@@ -1,4 +1,5 @@
-// Deterministic numbers by formula, the same as those behind tests/golden (an integer hash, so they need no data files).
+// Deterministic numbers by formula, the same as those behind tests/golden (an integer hash, so they need no
+// data files).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +20,9 @@ inline uint32_t mix(uint64_t i, uint64_t salt) {
 }
 
 /// In [-0.5, 0.5), a multiple of 2^-24.
-inline double unit(uint64_t i, uint64_t salt) { return (mix(i, salt) >> 8) / 16777216.0 - 0.5; }
+inline double unit(uint64_t i, uint64_t salt) {
+  return (mix(i, salt) >> 8) / 16777216.0 - 0.5;
+}
 
 /// offset + scale · unit(i, salt), computed in double and rounded once.
 inline at::Tensor values(at::IntArrayRef shape, uint64_t salt, double scale = 1.0, double offset = 0.0) {

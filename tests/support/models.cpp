@@ -28,7 +28,9 @@ at::Tensor& Model::operator[](std::string_view name) {
   throw UsageError("no parameter " + std::string(name));
 }
 
-const at::Tensor& Model::get(const std::string& name) const { return const_cast<Model&>(*this)[name]; }
+const at::Tensor& Model::get(const std::string& name) const {
+  return const_cast<Model&>(*this)[name];
+}
 
 void Model::freeze(std::string_view prefix) {
   for (NamedTensor& p : parameters_) {
@@ -99,19 +101,22 @@ Gpt::Gpt(bool unused, bool tied, GptShape shape) : shape_(shape) {
 
 at::Tensor Gpt::block(const std::string& name, const at::Tensor& x) const {
   const int64_t n = x.size(0), t = x.size(1), w = shape_.width, head = w / shape_.heads;
-  const at::Tensor qkv =
-      apply_linear(name + ".qkv", apply_layer_norm(name + ".ln1", x)).view({n, t, 3, shape_.heads, head}).permute({2, 0, 3, 1, 4});
-  const at::Tensor scores = at::matmul(qkv[0], qkv[1].transpose(-2, -1)).div(std::sqrt(static_cast<double>(head)));
+  const at::Tensor qkv = apply_linear(name + ".qkv", apply_layer_norm(name + ".ln1", x))
+                             .view({n, t, 3, shape_.heads, head})
+                             .permute({2, 0, 3, 1, 4});
+  const at::Tensor scores =
+      at::matmul(qkv[0], qkv[1].transpose(-2, -1)).div(std::sqrt(static_cast<double>(head)));
   const at::Tensor hidden = at::ones({t, t}, at::kBool).triu(1);
-  const at::Tensor mixed =
-      at::matmul(at::softmax(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()), -1), qkv[2]);
+  const at::Tensor mixed = at::matmul(
+      at::softmax(scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()), -1), qkv[2]);
   const at::Tensor y = x.add(apply_linear(name + ".out", mixed.transpose(1, 2).reshape({n, t, w})));
   const at::Tensor up = at::gelu(apply_linear(name + ".up", apply_layer_norm(name + ".ln2", y)), "tanh");
   return y.add(apply_linear(name + ".down", up));
 }
 
 at::Tensor Gpt::loss(const at::Tensor& ids, const at::Tensor& targets) const {
-  at::Tensor x = at::embedding(get("tok.weight"), ids).add(at::embedding(get("pos.weight"), at::arange(ids.size(1))));
+  at::Tensor x =
+      at::embedding(get("tok.weight"), ids).add(at::embedding(get("pos.weight"), at::arange(ids.size(1))));
   for (int64_t l = 0; l < shape_.layers; ++l) x = block("blocks." + std::to_string(l), x);
   const at::Tensor logits = at::linear(apply_layer_norm("ln", x), get("head.weight"));
   return at::cross_entropy_loss(logits.flatten(0, 1).to(at::kFloat), targets.flatten());
@@ -127,8 +132,8 @@ std::pair<at::Tensor, at::Tensor> gpt_batch(int64_t step, const GptShape& shape,
   return {ids.slice(1, 0, shape.context).contiguous(), ids.slice(1, 1).contiguous()};
 }
 
-std::pair<at::Tensor, at::Tensor> micro_batch(const std::pair<at::Tensor, at::Tensor>& batch, int64_t j, int rank, int world,
-                                              int64_t accumulation) {
+std::pair<at::Tensor, at::Tensor> micro_batch(const std::pair<at::Tensor, at::Tensor>& batch, int64_t j,
+                                              int rank, int world, int64_t accumulation) {
   const int64_t micro = batch.first.size(0) / world / accumulation;
   const int64_t start = (j * world + rank) * micro;
   return {batch.first.slice(0, start, start + micro), batch.second.slice(0, start, start + micro)};

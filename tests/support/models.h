@@ -59,7 +59,7 @@ std::pair<at::Tensor, at::Tensor> mlp_batch(int64_t step, int64_t rows = 12);
 std::pair<at::Tensor, at::Tensor> gpt_batch(int64_t step, const GptShape& shape = {}, int64_t rows = 12);
 
 /// The rows that micro-step j of rank r sees: (j · world + r) · micro …
-std::pair<at::Tensor, at::Tensor> micro_batch(const std::pair<at::Tensor, at::Tensor>& batch, int64_t j, int rank, int world,
-                                              int64_t accumulation);
+std::pair<at::Tensor, at::Tensor> micro_batch(const std::pair<at::Tensor, at::Tensor>& batch, int64_t j,
+                                              int rank, int world, int64_t accumulation);
 
 }  // namespace aliquot::test

@@ -11,8 +11,8 @@
 
 namespace aliquot::test {
 
-/// Runs `body(comm)` on `world` ranks and returns when all have ended; rethrows the first failure. A rank that fails aborts
-/// the others, so that a failing test does not hang.
+/// Runs `body(comm)` on `world` ranks and returns when all have ended; rethrows the first failure. A rank
+/// that fails aborts the others, so that a failing test does not hang.
 inline void run_ranks(int world, const std::function<void(const Comm&)>& body) {
   const std::vector<Comm> comms = world == 1 ? std::vector<Comm>(1) : Comm::threads(world);
   std::mutex mutex;
