@@ -74,6 +74,7 @@ TrainingRun::TrainingRun(const TrainOptions& options_, const Comm& comm_)
   // Dropout differs between ranks, initial values do not (they have generators of their own).
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   generator.set_current_seed(options.seed + 1 + static_cast<uint64_t>(comm.rank()));
+  cast_buffers(*model, config);
   EngineOptions engine_options;
   engine_options.set_training = training_switch(*model);
   engine = std::make_unique<Engine>(parameters_of(*model), config, comm, std::move(engine_options));

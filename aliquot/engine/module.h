@@ -19,6 +19,14 @@ inline std::vector<NamedTensor> parameters_of(const torch::nn::Module& module) {
   return parameters;
 }
 
+/// Casts the module's floating-point buffers to `config.buffer_dtype`; without one they keep their dtype, as integers always do.
+inline void cast_buffers(torch::nn::Module& module, const Config& config) {
+  if (!config.buffer_dtype) return;
+  for (at::Tensor& buffer : module.buffers()) {
+    if (buffer.is_floating_point()) buffer.set_data(buffer.to(scalar_type(*config.buffer_dtype)));
+  }
+}
+
 /// Makes engine.train() and engine.eval() those of the module, which must outlive the engine.
 inline std::function<void(bool)> training_switch(torch::nn::Module& module) {
   return [&module](bool train) { module.train(train); };
