@@ -1,7 +1,7 @@
 // The exceptions of the library.
 //
-// Every message says what was wrong, where (file, key path, rank, parameter), what was expected and what to do.
-// A broken invariant of ours, which no input can cause, is an InternalError.
+// Every message says what was wrong, where (file, key path, rank, parameter), what was expected and what to
+// do. A broken invariant of ours, which no input can cause, is an InternalError.
 #pragma once
 
 #include <stdexcept>

@@ -26,8 +26,8 @@ inline Output& output() {
   return output;
 }
 
-/// Sends messages to `sink` instead of standard error, where a progress line is being drawn (observe/progress.h); an
-/// empty one gives them back. Returns once no message is in the old sink any more.
+/// Sends messages to `sink` instead of standard error, where a progress line is being drawn
+/// (observe/progress.h); an empty one gives them back. Returns once no message is in the old sink any more.
 inline void set_sink(Sink sink) {
   const std::scoped_lock lock(output().mutex);
   output().sink = std::move(sink);

@@ -1,4 +1,5 @@
-// Two ranks as threads gather each other's numbers: exits with 0 if torch's Gloo class works with the headers found.
+// Two ranks as threads gather each other's numbers: exits with 0 if torch's Gloo class works with the headers
+// found.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>

@@ -28,7 +28,8 @@ std::set<std::string> shards_of(const std::filesystem::path& index) {
   }
   std::set<std::string> files;
   for (const auto& [name, file] : json["weight_map"].items()) {
-    if (!file.is_string()) throw IoError(fmt::format("{}: weight_map.{} must name a file", index.string(), name));
+    if (!file.is_string())
+      throw IoError(fmt::format("{}: weight_map.{} must name a file", index.string(), name));
     files.insert(file.get<std::string>());
   }
   return files;
@@ -41,7 +42,8 @@ HfFolder::HfFolder(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder / "model.safetensors")) {
     const std::filesystem::path index = folder / "model.safetensors.index.json";
     if (!std::filesystem::exists(index)) {
-      throw IoError(fmt::format("{}: has neither model.safetensors nor model.safetensors.index.json", folder.string()));
+      throw IoError(
+          fmt::format("{}: has neither model.safetensors nor model.safetensors.index.json", folder.string()));
     }
     names = shards_of(index);
   }
@@ -59,7 +61,9 @@ const safetensors::TensorInfo& HfFolder::info(const std::string& name) const {
   return files_[file_of_.at(name)].tensors().at(name);
 }
 
-std::span<const std::byte> HfFolder::data(const std::string& name) const { return files_[file_of_.at(name)].data(name); }
+std::span<const std::byte> HfFolder::data(const std::string& name) const {
+  return files_[file_of_.at(name)].data(name);
+}
 
 std::vector<std::string> HfFolder::names() const {
   std::vector<std::string> names;
@@ -69,7 +73,8 @@ std::vector<std::string> HfFolder::names() const {
 
 std::string LoadReport::problem() const {
   std::string text;
-  if (!missing.empty()) text += fmt::format("{} parameters are missing ({})", missing.size(), fmt::join(missing, ", "));
+  if (!missing.empty())
+    text += fmt::format("{} parameters are missing ({})", missing.size(), fmt::join(missing, ", "));
   if (!mismatched.empty()) {
     text += fmt::format("{}shapes differ ({})", text.empty() ? "" : "; ", fmt::join(mismatched, "; "));
   }
@@ -78,7 +83,9 @@ std::string LoadReport::problem() const {
 
 HfFolderWriter::HfFolderWriter(std::filesystem::path folder, std::string config_json,
                                const std::vector<safetensors::TensorInfo>& infos)
-    : folder_(created(folder)), config_json_(std::move(config_json)), weights_(folder_ / "model.safetensors", infos) {}
+    : folder_(created(folder)),
+      config_json_(std::move(config_json)),
+      weights_(folder_ / "model.safetensors", infos) {}
 
 void HfFolderWriter::finish() {
   weights_.finish();

@@ -34,11 +34,13 @@ struct LoadReport {
   std::string problem() const;
 };
 
-/// Writes a folder, one tensor at a time in safetensors::file_order. config.json comes last: a folder without it is not whole.
+/// Writes a folder, one tensor at a time in safetensors::file_order. config.json comes last: a folder without
+/// it is not whole.
 class HfFolderWriter {
  public:
   /// Creates the folder. Throws IoError.
-  HfFolderWriter(std::filesystem::path folder, std::string config_json, const std::vector<safetensors::TensorInfo>& infos);
+  HfFolderWriter(std::filesystem::path folder, std::string config_json,
+                 const std::vector<safetensors::TensorInfo>& infos);
   void write(const std::string& name, const void* data, size_t bytes) { weights_.write(name, data, bytes); }
   void finish();
 

@@ -24,9 +24,10 @@ using nlohmann::json;
 constexpr uint64_t kMaxHeader = 100'000'000;  // of the reference implementation
 
 const std::map<std::string, int64_t>& dtypes() {
-  static const std::map<std::string, int64_t> sizes{
-      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
-      {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}, {"C64", 8}};
+  static const std::map<std::string, int64_t> sizes{{"BOOL", 1},    {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1},
+                                                    {"F8_E5M2", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
+                                                    {"BF16", 2},    {"I32", 4}, {"U32", 4}, {"F32", 4},
+                                                    {"I64", 8},     {"U64", 8}, {"F64", 8}, {"C64", 8}};
   return sizes;
 }
 
@@ -64,7 +65,9 @@ int64_t dtype_bytes(const std::string& dtype) {
 int64_t TensorInfo::numel() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
-int64_t TensorInfo::bytes() const { return numel() * dtype_bytes(dtype); }
+int64_t TensorInfo::bytes() const {
+  return numel() * dtype_bytes(dtype);
+}
 
 std::vector<size_t> file_order(const std::vector<TensorInfo>& infos) {
   std::vector<size_t> order(infos.size());
@@ -76,7 +79,8 @@ std::vector<size_t> file_order(const std::vector<TensorInfo>& infos) {
   return order;
 }
 
-// ---- reading ---------------------------------------------------------------------------------------------------------
+// ---- reading
+// ---------------------------------------------------------------------------------------------------------
 
 File::File(const std::filesystem::path& path) : path_(path) {
   map();
@@ -119,7 +123,9 @@ void File::parse() {
   uint64_t size = 0;
   std::memcpy(&size, base_, sizeof(size));
   if (size > kMaxHeader || size > bytes_ - 8) {
-    fail(path_, fmt::format("is truncated or no safetensors file: its header claims {} bytes, the file has {}", size, bytes_));
+    fail(path_,
+         fmt::format("is truncated or no safetensors file: its header claims {} bytes, the file has {}", size,
+                     bytes_));
   }
   header_bytes_ = 8 + size;
   const json header = parse_header(path_, {reinterpret_cast<const char*>(base_) + 8, size});
@@ -136,12 +142,14 @@ void File::parse() {
     } catch (const json::exception&) {
       fail(path_, fmt::format("tensor {}: expected dtype, shape and data_offsets", name));
     }
-    if (dtype_bytes(info.dtype) == 0) fail(path_, fmt::format("tensor {}: dtype {} is not supported", name, info.dtype));
+    if (dtype_bytes(info.dtype) == 0)
+      fail(path_, fmt::format("tensor {}: dtype {} is not supported", name, info.dtype));
     for (const int64_t n : info.shape) {
       if (n < 0) fail(path_, fmt::format("tensor {}: a size is negative", name));
     }
     if (begin > end || end - begin != static_cast<size_t>(info.bytes())) {
-      fail(path_, fmt::format("tensor {}: its offsets span {} bytes, dtype and shape need {}", name, end - begin, info.bytes()));
+      fail(path_, fmt::format("tensor {}: its offsets span {} bytes, dtype and shape need {}", name,
+                              end - begin, info.bytes()));
     }
     if (end > begin && !by_begin.emplace(begin, std::pair(end, name)).second) {
       fail(path_, fmt::format("tensor {} overlaps another", name));
@@ -151,11 +159,14 @@ void File::parse() {
   }
   size_t expected = 0;
   for (const auto& [begin, rest] : by_begin) {
-    if (begin != expected) fail(path_, fmt::format("tensor {} begins at {}, expected {}: a hole or an overlap", rest.second, begin, expected));
+    if (begin != expected)
+      fail(path_, fmt::format("tensor {} begins at {}, expected {}: a hole or an overlap", rest.second, begin,
+                              expected));
     expected = rest.first;
   }
   if (header_bytes_ + expected != bytes_) {
-    fail(path_, fmt::format("has {} bytes, its header needs {}: truncated or damaged", bytes_, header_bytes_ + expected));
+    fail(path_, fmt::format("has {} bytes, its header needs {}: truncated or damaged", bytes_,
+                            header_bytes_ + expected));
   }
 }
 
@@ -165,7 +176,8 @@ std::span<const std::byte> File::data(const std::string& name) const {
   return {base_ + header_bytes_ + it->second.first, it->second.second - it->second.first};
 }
 
-// ---- writing ---------------------------------------------------------------------------------------------------------
+// ---- writing
+// ---------------------------------------------------------------------------------------------------------
 
 Writer::Writer(std::filesystem::path path, const std::vector<TensorInfo>& infos)
     : path_(std::move(path)), temporary_(path_.string() + ".part") {
@@ -173,7 +185,8 @@ Writer::Writer(std::filesystem::path path, const std::vector<TensorInfo>& infos)
   int64_t offset = 0;
   for (const size_t i : file_order(infos)) {
     const TensorInfo& info = infos[i];
-    header[info.name] = {{"dtype", info.dtype}, {"shape", info.shape}, {"data_offsets", {offset, offset + info.bytes()}}};
+    header[info.name] = {
+        {"dtype", info.dtype}, {"shape", info.shape}, {"data_offsets", {offset, offset + info.bytes()}}};
     offset += info.bytes();
     order_.push_back(info);
   }

@@ -1,8 +1,8 @@
 // safetensors files: named tensors in one file, read by mmap and written one tensor at a time. Torch-free.
 //
-// Format (huggingface/safetensors): u64 little-endian N; N bytes of JSON, padded with spaces to a multiple of 8; the tensors'
-// bytes. {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, …, "__metadata__": {"format": "pt"}};
-// offsets count from the end of the header, without holes or overlaps.
+// Format (huggingface/safetensors): u64 little-endian N; N bytes of JSON, padded with spaces to a multiple of
+// 8; the tensors' bytes. {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, …,
+// "__metadata__": {"format": "pt"}}; offsets count from the end of the header, without holes or overlaps.
 #pragma once
 
 #include <cstddef>
@@ -27,14 +27,15 @@ struct TensorInfo {
 /// Bytes of one element; 0 for a dtype that the format does not have.
 int64_t dtype_bytes(const std::string& dtype);
 
-/// Order of tensors in a file, as the reference writer's: larger elements first, then by name. Indices into `infos`.
+/// Order of tensors in a file, as the reference writer's: larger elements first, then by name. Indices into
+/// `infos`.
 std::vector<size_t> file_order(const std::vector<TensorInfo>& infos);
 
 /// An open file; tensors are views into its mapping.
 class File {
  public:
-  /// Throws IoError naming the file and the tensor: missing, truncated, header that is no JSON, offsets that leave holes,
-  /// overlap or do not match dtype and shape.
+  /// Throws IoError naming the file and the tensor: missing, truncated, header that is no JSON, offsets that
+  /// leave holes, overlap or do not match dtype and shape.
   explicit File(const std::filesystem::path& path);
   ~File();
   File(File&& other) noexcept;

@@ -24,9 +24,15 @@ Traffic CommImpl::traffic(bool reset) {
 Comm::Comm() = default;
 Comm::Comm(std::shared_ptr<CommImpl> impl) : impl_(std::move(impl)) {}
 
-int Comm::rank() const { return impl_ ? impl_->rank() : 0; }
-int Comm::size() const { return impl_ ? impl_->size() : 1; }
-std::string_view Comm::backend() const { return impl_ ? impl_->backend() : "none"; }
+int Comm::rank() const {
+  return impl_ ? impl_->rank() : 0;
+}
+int Comm::size() const {
+  return impl_ ? impl_->size() : 1;
+}
+std::string_view Comm::backend() const {
+  return impl_ ? impl_->backend() : "none";
+}
 
 void Comm::barrier(std::string_view what) const {
   if (impl_) impl_->barrier(what);
@@ -64,12 +70,16 @@ std::shared_ptr<SharedSegment> Comm::share(size_t bytes, std::string_view what) 
   return impl_->share(bytes, what);
 }
 
-Comm Comm::channel(std::string_view name) const { return impl_ ? Comm(impl_->channel(name)) : Comm(); }
+Comm Comm::channel(std::string_view name) const {
+  return impl_ ? Comm(impl_->channel(name)) : Comm();
+}
 
 void Comm::abort(std::string_view message) const {
   if (impl_) impl_->abort(message);
 }
 
-Traffic Comm::traffic(bool reset) const { return impl_ ? impl_->traffic(reset) : Traffic{}; }
+Traffic Comm::traffic(bool reset) const {
+  return impl_ ? impl_->traffic(reset) : Traffic{};
+}
 
 }  // namespace aliquot

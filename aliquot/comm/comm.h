@@ -1,13 +1,14 @@
 // Ranks talking to each other: the few collectives that partitioning needs, in bytes.
 //
-// `Comm` is a value handle over a c10d::Backend (shared memory for ranks of one host, Gloo otherwise) and a null object
-// for one rank, so single-process code is the same code. No collective here adds: sums are the owner's
-// ([Note: arithmetic] A2). All are synchronous and must be entered by every rank in the same order; `what` names the
-// operation in errors ("reduce bucket 3 (h.0.mlp.c_fc.weight …)"). One handle is used by one thread at a time: a second
-// thread takes its own `channel()`.
+// `Comm` is a value handle over a c10d::Backend (shared memory for ranks of one host, Gloo otherwise) and a
+// null object for one rank, so single-process code is the same code. No collective here adds: sums are the
+// owner's
+// ([Note: arithmetic] A2). All are synchronous and must be entered by every rank in the same order; `what`
+// names the operation in errors ("reduce bucket 3 (h.0.mlp.c_fc.weight …)"). One handle is used by one thread
+// at a time: a second thread takes its own `channel()`.
 //
-// Errors: CommError that says the operation, which ranks are missing, and their last words where known, when a peer died
-// (seconds) or stays silent beyond the timeout. A Comm that failed stays failed.
+// Errors: CommError that says the operation, which ranks are missing, and their last words where known, when
+// a peer died (seconds) or stays silent beyond the timeout. A Comm that failed stays failed.
 #pragma once
 
 #include <chrono>
@@ -36,7 +37,8 @@ class SharedSegment {
   virtual size_t bytes() const = 0;
 };
 
-/// Calls and bytes that this rank sent, by collective ("all_gather", "all_to_all", "broadcast", "shared_read").
+/// Calls and bytes that this rank sent, by collective ("all_gather", "all_to_all", "broadcast",
+/// "shared_read").
 struct Traffic {
   struct Count {
     int64_t calls = 0;
@@ -47,7 +49,8 @@ struct Traffic {
 
 struct CommOptions {
   std::string backend = "auto";  ///< "auto": shm if all ranks are on one host, else gloo; or "shm", "gloo"
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< for a silent live peer; a dead one takes seconds
+  std::chrono::milliseconds timeout =
+      std::chrono::minutes(10);  ///< for a silent live peer; a dead one takes seconds
 };
 
 class CommImpl;
@@ -56,7 +59,8 @@ class Comm {
  public:
   /// The null object: one rank, every collective is a copy.
   Comm();
-  /// Joins the ranks of `r`; collective. Throws CommError (who did not come), ConfigError (backend not built in).
+  /// Joins the ranks of `r`; collective. Throws CommError (who did not come), ConfigError (backend not built
+  /// in).
   static Comm connect(const Rendezvous& r, const CommOptions& options = {});
   /// `world` ranks as threads of this process, connected by shared memory: for tests.
   static std::vector<Comm> threads(int world, const CommOptions& options = {});
@@ -68,7 +72,8 @@ class Comm {
   void barrier(std::string_view what) const;
   /// out holds size() × bytes: rank r's `bytes` bytes at r × bytes. `in` may be out + rank × bytes.
   void all_gather(const void* in, void* out, size_t bytes, std::string_view what) const;
-  /// send[r] bytes go to rank r, laid out one after another in `in`; recv[r] come from rank r, likewise in `out`.
+  /// send[r] bytes go to rank r, laid out one after another in `in`; recv[r] come from rank r, likewise in
+  /// `out`.
   void all_to_all(const void* in, std::span<const size_t> send, void* out, std::span<const size_t> recv,
                   std::string_view what) const;
   void broadcast(void* data, size_t bytes, int root, std::string_view what) const;

@@ -19,8 +19,8 @@ class CommImpl {
   virtual std::string_view backend() const = 0;
   virtual void barrier(std::string_view what) = 0;
   virtual void all_gather(const void* in, void* out, size_t bytes, std::string_view what) = 0;
-  virtual void all_to_all(const void* in, std::span<const size_t> send, void* out, std::span<const size_t> recv,
-                          std::string_view what) = 0;
+  virtual void all_to_all(const void* in, std::span<const size_t> send, void* out,
+                          std::span<const size_t> recv, std::string_view what) = 0;
   virtual void broadcast(void* data, size_t bytes, int root, std::string_view what) = 0;
   virtual std::shared_ptr<SharedSegment> share(size_t bytes, std::string_view what) = 0;
   virtual std::shared_ptr<CommImpl> channel(std::string_view name) = 0;

@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -22,7 +22,9 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 // Long enough for a slow file system to load LibTorch, short enough for a person to wait.
 constexpr std::chrono::seconds kJoinTimeout(120);
 
-std::vector<uint8_t> bytes_of(std::string_view text) { return {text.begin(), text.end()}; }
+std::vector<uint8_t> bytes_of(std::string_view text) {
+  return {text.begin(), text.end()};
+}
 
 // Equal exactly for processes that may share memory and see each other's pids.
 std::string host_identity() {
@@ -44,17 +46,21 @@ Store open_store(const Rendezvous& r) {
     auto store = c10::make_intrusive<c10d::TCPStore>(r.master_addr, options);
     // The launcher's store outlives restarts of its ranks; what an earlier life wrote there must not be read.
     const char* restart = std::getenv("TORCHELASTIC_RESTART_COUNT");
-    return c10::make_intrusive<c10d::PrefixStore>(fmt::format("aliquot/{}", restart != nullptr ? restart : "0"), store);
+    return c10::make_intrusive<c10d::PrefixStore>(
+        fmt::format("aliquot/{}", restart != nullptr ? restart : "0"), store);
   } catch (const std::exception& e) {
     throw CommError(fmt::format("rank {} ({}): cannot {} the rendezvous at {}:{}: {}", r.rank, r.source,
                                 options.isServer ? "open" : "reach", r.master_addr, r.master_port, e.what()));
   }
 }
 
-std::string key(std::string_view name, int rank) { return fmt::format("{}/{}", name, rank); }
+std::string key(std::string_view name, int rank) {
+  return fmt::format("{}/{}", name, rank);
+}
 
 // What every rank wrote under `name`.
-std::vector<std::string> collect(const Store& store, const Rendezvous& r, std::string_view name, const std::string& own) {
+std::vector<std::string> collect(const Store& store, const Rendezvous& r, std::string_view name,
+                                 const std::string& own) {
   store->set(key(name, r.rank), bytes_of(own));
   std::vector<std::string> all;
   for (int rank = 0; rank < r.world; ++rank) {
@@ -66,8 +72,8 @@ std::vector<std::string> collect(const Store& store, const Rendezvous& r, std::s
       for (int other = rank; other < r.world; ++other) {
         if (!store->check({key(name, other)})) missing.push_back(other);
       }
-      throw CommError(fmt::format("rank {}: after {} s these ranks of {} have not joined: {}", r.rank, kJoinTimeout.count(),
-                                  r.world, fmt::join(missing, ", ")));
+      throw CommError(fmt::format("rank {}: after {} s these ranks of {} have not joined: {}", r.rank,
+                                  kJoinTimeout.count(), r.world, fmt::join(missing, ", ")));
     }
   }
   return all;
@@ -86,7 +92,8 @@ std::shared_ptr<CommImpl> connect_shm(const Store& store, const Rendezvous& r, c
     const std::vector<uint8_t> name = store->get("control");
     control = shm::map_segment(shm::receive_from({name.begin(), name.end()}, kJoinTimeout), bytes);
   }
-  auto comm = make_shm_comm(std::make_unique<shm::Group>(r.rank, r.world, std::move(control), options.timeout));
+  auto comm =
+      make_shm_comm(std::make_unique<shm::Group>(r.rank, r.world, std::move(control), options.timeout));
   // The store may go once everybody has what it came for: no thread of it lives on to the end of the process.
   comm->barrier("join");
   return comm;

@@ -1,5 +1,5 @@
-// The only file that sees Gloo's headers, and no type of theirs but in passing: the headers are older than the library inside
-// torch, so nothing of ::gloo may be called or laid out here.
+// The only file that sees Gloo's headers, and no type of theirs but in passing: the headers are older than
+// the library inside torch, so nothing of ::gloo may be called or laid out here.
 #include "aliquot/comm/gloo.h"
 
 #include <ATen/ops/from_blob.h>
@@ -18,7 +18,8 @@ namespace {
 using Store = c10::intrusive_ptr<c10d::Store>;
 
 at::Tensor tensor_of(const void* data, size_t bytes) {
-  return at::from_blob(const_cast<void*>(data), {static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte));
+  return at::from_blob(const_cast<void*>(data), {static_cast<int64_t>(bytes)},
+                       at::TensorOptions().dtype(at::kByte));
 }
 
 class GlooComm final : public CommImpl {
@@ -59,11 +60,12 @@ class GlooComm final : public CommImpl {
   }
   std::shared_ptr<SharedSegment> share(size_t, std::string_view) override { return nullptr; }
   std::shared_ptr<CommImpl> channel(std::string_view name) override {
-    return std::make_shared<GlooComm>(c10::make_intrusive<c10d::PrefixStore>(std::string(name), store_), rank_, size_,
-                                      options_);
+    return std::make_shared<GlooComm>(c10::make_intrusive<c10d::PrefixStore>(std::string(name), store_),
+                                      rank_, size_, options_);
   }
   void abort(std::string_view message) override {
-    // Peers learn of it from the connections that close; the words travel through the store where it still lives.
+    // Peers learn of it from the connections that close; the words travel through the store where it still
+    // lives.
     try {
       store_->set("abort", std::vector<uint8_t>(message.begin(), message.end()));
     } catch (const std::exception&) {  // the peer that held the store has ended: nobody is left to read it
@@ -96,7 +98,9 @@ class GlooComm final : public CommImpl {
 
 }  // namespace
 
-bool has_gloo() { return true; }
+bool has_gloo() {
+  return true;
+}
 
 std::shared_ptr<CommImpl> connect_gloo(const Store& store, const Rendezvous& r, const CommOptions& options) {
   return std::make_shared<GlooComm>(store, r.rank, r.world, options);

@@ -12,7 +12,7 @@ namespace aliquot {
 
 bool has_gloo();
 /// Collective. Throws ConfigError where Gloo is not built in.
-std::shared_ptr<CommImpl> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Rendezvous& rendezvous,
-                                       const CommOptions& options);
+std::shared_ptr<CommImpl> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                       const Rendezvous& rendezvous, const CommOptions& options);
 
 }  // namespace aliquot

@@ -34,7 +34,9 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, std::chrono::millise
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, &time, nullptr, 0);
 }
 
-void futex_wake_all(std::atomic<uint32_t>& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0); }
+void futex_wake_all(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
 
 void copy_text(char* to, size_t size, std::string_view text) {
   const size_t n = std::min(size - 1, text.size());
@@ -56,19 +58,20 @@ struct Group::Rank {
 };
 
 struct Group::Control {
-  alignas(kLine) std::atomic<uint32_t> event;    // counts arrivals; waiters sleep on it
+  alignas(kLine) std::atomic<uint32_t> event;  // counts arrivals; waiters sleep on it
   std::atomic<uint32_t> sleepers;
   alignas(kLine) std::atomic<uint32_t> aborted;  // 0 no, 1 being written, 2 readable
   int32_t aborted_by;
   char message[kMessage];
-  char listener[kText];                          // socket that hands out the segment being shared
+  char listener[kText];  // socket that hands out the segment being shared
 };
 
 size_t control_bytes(int world) {
   return kPage + static_cast<size_t>(world) * (kPage + 2 * kStaging);
 }
 
-Group::Group(int rank, int world, std::shared_ptr<SharedSegment> control_segment, std::chrono::milliseconds timeout)
+Group::Group(int rank, int world, std::shared_ptr<SharedSegment> control_segment,
+             std::chrono::milliseconds timeout)
     : rank_(rank), world_(world), segment_(std::move(control_segment)), timeout_(timeout) {
   static_assert(sizeof(Control) <= kPage && sizeof(Rank) <= kPage);
   // Spinning only helps if the peer runs meanwhile.
@@ -76,7 +79,9 @@ Group::Group(int rank, int world, std::shared_ptr<SharedSegment> control_segment
   slot(rank_).pid.store(getpid(), std::memory_order_release);
 }
 
-Group::Control& Group::control() const { return *reinterpret_cast<Control*>(segment_->write()); }
+Group::Control& Group::control() const {
+  return *reinterpret_cast<Control*>(segment_->write());
+}
 
 Group::Rank& Group::slot(int rank) const {
   return *reinterpret_cast<Rank*>(segment_->write() + kPage + static_cast<size_t>(rank) * kPage);
@@ -154,22 +159,28 @@ void Group::check_alive(std::string_view what, Clock::time_point start) {
     }
   }
   if (missing.empty() || Clock::now() - start < timeout_) return;
-  throw CommError(fmt::format("{}: rank {} waited {:.1f} s for rank {}, which is alive but did not come", what, rank_,
-                              std::chrono::duration<double>(timeout_).count(), fmt::join(missing, ", ")));
+  throw CommError(fmt::format("{}: rank {} waited {:.1f} s for rank {}, which is alive but did not come",
+                              what, rank_, std::chrono::duration<double>(timeout_).count(),
+                              fmt::join(missing, ", ")));
 }
 
 void Group::compare(std::string_view what) const {
   const auto& mine = slot(rank_).purpose[arrivals_ % 2];
   for (int r = 0; r < world_; ++r) {
     const auto& theirs = slot(r).purpose[arrivals_ % 2];
-    if (theirs.bytes == mine.bytes && std::strncmp(theirs.operation, mine.operation, sizeof(mine.operation)) == 0) continue;
-    throw CommError(fmt::format("ranks diverged: rank {} is at \"{}\" ({}, {} bytes), rank {} at \"{}\" ({}, {} bytes); every "
-                                "rank must make the same calls in the same order",
-                                rank_, what, mine.operation, mine.bytes, r, theirs.what, theirs.operation, theirs.bytes));
+    if (theirs.bytes == mine.bytes &&
+        std::strncmp(theirs.operation, mine.operation, sizeof(mine.operation)) == 0)
+      continue;
+    throw CommError(fmt::format(
+        "ranks diverged: rank {} is at \"{}\" ({}, {} bytes), rank {} at \"{}\" ({}, {} bytes); every "
+        "rank must make the same calls in the same order",
+        rank_, what, mine.operation, mine.bytes, r, theirs.what, theirs.operation, theirs.bytes));
   }
 }
 
-void Group::barrier(std::string_view what) { meet("barrier", 0, what); }
+void Group::barrier(std::string_view what) {
+  meet("barrier", 0, what);
+}
 
 void Group::all_gather(const void* in, void* out, size_t bytes, std::string_view what) {
   const auto* from = static_cast<const std::byte*>(in);
@@ -222,14 +233,16 @@ void Group::all_to_all(const void* in, std::span<const size_t> send, void* out, 
   // Window by window over every rank's send buffer; each rank picks what of it is addressed to it.
   for (size_t window = 0; window < most; window += kStaging) {
     const uint64_t use = uses_++;
-    if (window < own_total) std::memcpy(staging(rank_, use), from + window, std::min(kStaging, own_total - window));
+    if (window < own_total)
+      std::memcpy(staging(rank_, use), from + window, std::min(kStaging, own_total - window));
     meet("all_to_all", most, what);
     auto* to = static_cast<std::byte*>(out);
     for (size_t r = 0; r < world; ++r) {
       size_t begin = 0;
       for (size_t o = 0; o < static_cast<size_t>(rank_); ++o) begin += sizes[r * world + o];
       const size_t first = std::max(begin, window), last = std::min(begin + recv[r], window + kStaging);
-      if (first < last) std::memcpy(to + (first - begin), staging(static_cast<int>(r), use) + (first - window), last - first);
+      if (first < last)
+        std::memcpy(to + (first - begin), staging(static_cast<int>(r), use) + (first - window), last - first);
       to += recv[r];
     }
   }

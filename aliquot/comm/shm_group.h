@@ -1,13 +1,15 @@
-// Collectives between ranks of one host through shared memory. Torch-free; ranks may be processes or threads of one.
+// Collectives between ranks of one host through shared memory. Torch-free; ranks may be processes or threads
+// of one.
 //
 // [Note: shared-memory collectives]
-// A control segment holds, per rank, an arrival number and what it arrived for, and two staging slots. Every collective is
-// a sequence of meetings: a rank writes what others will read, announces its next arrival number, and waits until all have
-// announced it. Staging use i takes slot i mod 2: a rank reaches meeting i+1 only after reading what meeting i showed, so at
-// i+2 the slot is free again and one meeting per chunk is enough. At a meeting the ranks compare what they came for
-// (operation, size); ranks that diverged are named.
-// Waiting spins for some microseconds, then sleeps on a futex for at most 100 ms at a time, looking at the abort flag, the
-// peers' pidfds and the deadline in between: a dead peer is noticed at once, a silent one after the timeout.
+// A control segment holds, per rank, an arrival number and what it arrived for, and two staging slots. Every
+// collective is a sequence of meetings: a rank writes what others will read, announces its next arrival
+// number, and waits until all have announced it. Staging use i takes slot i mod 2: a rank reaches meeting i+1
+// only after reading what meeting i showed, so at i+2 the slot is free again and one meeting per chunk is
+// enough. At a meeting the ranks compare what they came for (operation, size); ranks that diverged are named.
+// Waiting spins for some microseconds, then sleeps on a futex for at most 100 ms at a time, looking at the
+// abort flag, the peers' pidfds and the deadline in between: a dead peer is noticed at once, a silent one
+// after the timeout.
 #pragma once
 
 #include <chrono>

@@ -60,7 +60,8 @@ void wait_readable(int fd, std::chrono::milliseconds timeout, std::string_view w
   pollfd p{fd, POLLIN, 0};
   const int ready = poll(&p, 1, static_cast<int>(timeout.count()));
   if (ready < 0) fail(what);
-  if (ready == 0) throw CommError(fmt::format("shared memory: {}: nobody came within {} ms", what, timeout.count()));
+  if (ready == 0)
+    throw CommError(fmt::format("shared memory: {}: nobody came within {} ms", what, timeout.count()));
 }
 
 void send_fd(int socket, int fd) {
@@ -101,13 +102,15 @@ Fd create_memory(size_t bytes) {
   Fd fd(memfd_create("aliquot", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) fail("memfd_create");
   if (bytes > 0) {
-    if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) fail(fmt::format("cannot size a segment to {} bytes", bytes));
+    if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+      fail(fmt::format("cannot size a segment to {} bytes", bytes));
     if (const int error = posix_fallocate(fd.get(), 0, static_cast<off_t>(bytes)); error != 0) {
       errno = error;
       fail(fmt::format("cannot reserve {:.1f} MiB", static_cast<double>(bytes) / (1 << 20)));
     }
   }
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail("cannot seal a segment");
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    fail("cannot seal a segment");
   return fd;
 }
 
@@ -144,7 +147,8 @@ Fd receive_from(const std::string& name, std::chrono::milliseconds timeout) {
   if (!socket_) fail("socket");
   sockaddr_un address;
   const socklen_t size = address_of(name, address);
-  if (connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) fail("cannot reach the rank that owns a segment");
+  if (connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), size) != 0)
+    fail("cannot reach the rank that owns a segment");
   wait_readable(socket_.get(), timeout, "waiting for a segment");
   char byte = 0;
   iovec data{&byte, 1};
@@ -156,7 +160,8 @@ Fd receive_from(const std::string& name, std::chrono::milliseconds timeout) {
   message.msg_controllen = sizeof(control);
   if (recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC) != 1) fail("cannot receive a segment");
   const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) throw CommError("shared memory: a peer sent no segment");
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS)
+    throw CommError("shared memory: a peer sent no segment");
   int fd = -1;
   std::memcpy(&fd, CMSG_DATA(header), sizeof(int));
   return Fd(fd);

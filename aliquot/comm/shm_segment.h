@@ -1,5 +1,5 @@
-// Anonymous memory that several processes map: a memfd passed from hand to hand, so that nothing has a name in a file system
-// and nothing is left behind, however the ranks end. Torch-free.
+// Anonymous memory that several processes map: a memfd passed from hand to hand, so that nothing has a name
+// in a file system and nothing is left behind, however the ranks end. Torch-free.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,8 @@ class Fd {
   int fd_ = -1;
 };
 
-/// A sealed memfd of `bytes` zero bytes whose pages are reserved, so that a lack of memory is a CommError here and not a
-/// SIGBUS later.
+/// A sealed memfd of `bytes` zero bytes whose pages are reserved, so that a lack of memory is a CommError
+/// here and not a SIGBUS later.
 Fd create_memory(size_t bytes);
 
 /// Maps a memfd twice: read-only for everybody, writable for the parts one owns.

@@ -40,10 +40,10 @@ std::vector<Key> working_keys() {
                   &ZeroConfig::stage3_max_live_parameters),
       stage3_size("max_reuse_distance", "1e9", "keep what is used again within so many elements",
                   &ZeroConfig::stage3_max_reuse_distance),
-      no_effect(stage3_size("prefetch_bucket_size", "5e7", "",
-                            &ZeroConfig::stage3_prefetch_bucket_size),
-                "on one host a gathered unit is the shared memory itself, with nothing to fetch ahead; between "
-                "hosts gathers are made on demand"),
+      no_effect(
+          stage3_size("prefetch_bucket_size", "5e7", "", &ZeroConfig::stage3_prefetch_bucket_size),
+          "on one host a gathered unit is the shared memory itself, with nothing to fetch ahead; between "
+          "hosts gathers are made on demand"),
       stage3_size("param_persistence_threshold", "1e5",
                   "parameters of at most so many elements stay gathered",
                   &ZeroConfig::stage3_param_persistence_threshold),

@@ -19,7 +19,8 @@ inline std::vector<NamedTensor> parameters_of(const torch::nn::Module& module) {
   return parameters;
 }
 
-/// Casts the module's floating-point buffers to `config.buffer_dtype`; without one they keep their dtype, as integers always do.
+/// Casts the module's floating-point buffers to `config.buffer_dtype`; without one they keep their dtype, as
+/// integers always do.
 inline void cast_buffers(torch::nn::Module& module, const Config& config) {
   if (!config.buffer_dtype) return;
   for (at::Tensor& buffer : module.buffers()) {

@@ -5,7 +5,7 @@
 namespace aliquot {
 
 Gradients::Gradients(std::shared_ptr<const Layout> layout, Spread spread, DType dtype, int rank,
-                     std::shared_ptr<Meter> meter)
+                     const std::shared_ptr<Meter>& meter)
     : layout_(std::move(layout)), spread_(spread), dtype_(dtype), rank_(rank) {
   for (int u = 0; u < static_cast<int>(layout_->units().size()); ++u) {
     const Unit& unit = layout_->unit(u);

@@ -18,7 +18,7 @@ namespace aliquot {
 class Gradients {
  public:
   Gradients(std::shared_ptr<const Layout> layout, Spread spread, DType dtype, int rank,
-            std::shared_ptr<Meter> meter);
+            const std::shared_ptr<Meter>& meter);
 
   DType dtype() const { return dtype_; }
   Spread spread() const { return spread_; }

@@ -27,14 +27,19 @@ class Safetensors : public testing::Test {
 
   // Two matrices, a vector of another dtype, an empty tensor and a scalar.
   std::vector<safetensors::TensorInfo> infos() const {
-    return {{"b", "BF16", {3}}, {"a.weight", "F32", {2, 3}}, {"none", "F32", {0, 4}}, {"scale", "F32", {}}, {"experts", "F32", {2, 2, 2}}};
+    return {{"b", "BF16", {3}},
+            {"a.weight", "F32", {2, 3}},
+            {"none", "F32", {0, 4}},
+            {"scale", "F32", {}},
+            {"experts", "F32", {2, 2, 2}}};
   }
 
   void write_all() const {
     safetensors::Writer writer(file(), infos());
     for (const size_t i : safetensors::file_order(infos())) {
       const auto info = infos()[i];
-      std::vector<std::byte> bytes(static_cast<size_t>(info.bytes()), std::byte{static_cast<unsigned char>(i + 1)});
+      std::vector<std::byte> bytes(static_cast<size_t>(info.bytes()),
+                                   std::byte{static_cast<unsigned char>(i + 1)});
       writer.write(info.name, bytes.data(), bytes.size());
     }
     writer.finish();
@@ -109,13 +114,21 @@ TEST_F(Safetensors, DuplicatesHolesAndUnknownDtypes) {
     replace(bytes + json + std::string(data, '\0'));
     return problem();
   };
-  EXPECT_NE(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4)
-                .find("tensor a is listed twice"),
+  EXPECT_NE(
+      with_header(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+          4)
+          .find("tensor a is listed twice"),
+      std::string::npos);
+  EXPECT_NE(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8)
+                .find("a hole or an overlap"),
             std::string::npos);
-  EXPECT_NE(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8).find("a hole or an overlap"), std::string::npos);
-  EXPECT_NE(with_header(R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4).find("dtype F31"), std::string::npos);
-  EXPECT_NE(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4).find("need 8"), std::string::npos);
-  EXPECT_NE(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4).find("negative"), std::string::npos);
+  EXPECT_NE(with_header(R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4).find("dtype F31"),
+            std::string::npos);
+  EXPECT_NE(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4).find("need 8"),
+            std::string::npos);
+  EXPECT_NE(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4).find("negative"),
+            std::string::npos);
   EXPECT_NE(with_header("[]", 0).find("no JSON object"), std::string::npos);
   fs::remove(file());
   EXPECT_NE(problem().find("cannot be opened"), std::string::npos);
@@ -145,7 +158,8 @@ TEST_F(Safetensors, AFullDiskIsNamedAndLeavesNoFile) {
 
 TEST_F(Safetensors, AFolderWithoutWeightsIsNamed) {
   EXPECT_THROW(HfFolder{folder_}, IoError);
-  std::ofstream(folder_ / "model.safetensors.index.json") << R"({"weight_map": {"a": "model-1.safetensors"}})";
+  std::ofstream(folder_ / "model.safetensors.index.json")
+      << R"({"weight_map": {"a": "model-1.safetensors"}})";
   try {
     const HfFolder folder(folder_);
     ADD_FAILURE();

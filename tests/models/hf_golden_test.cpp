@@ -1,4 +1,5 @@
-// Every record of golden/hf.json: folders that transformers wrote give its logits, loss and gradient norms here.
+// Every record of golden/hf.json: folders that transformers wrote give its logits, loss and gradient norms
+// here.
 #include <ATen/Parallel.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/tensor.h>
@@ -18,7 +19,9 @@ namespace {
 
 using nlohmann::json;
 
-std::string data(const std::string& path) { return std::string(ALIQUOT_TEST_DATA) + "/" + path; }
+std::string data(const std::string& path) {
+  return std::string(ALIQUOT_TEST_DATA) + "/" + path;
+}
 
 at::Tensor ids_of(const json& record) {
   std::vector<int64_t> flat;
@@ -44,11 +47,13 @@ void check_record(const json& record) {
   const at::Tensor logits = model->logits(ids).detach();
   for (int64_t t = 0; t < 8; ++t) {
     for (int64_t v = 0; v < 16; ++v) {
-      ASSERT_NEAR(logits[0][t][v].item<double>(), record["logits_first_row"][static_cast<size_t>(t)][static_cast<size_t>(v)], 5e-6)
+      ASSERT_NEAR(logits[0][t][v].item<double>(),
+                  record["logits_first_row"][static_cast<size_t>(t)][static_cast<size_t>(v)], 5e-6)
           << t << " " << v;
     }
   }
-  EXPECT_NEAR(logits.to(at::kDouble).sum().item<double>(), record["logits_sum"], 5e-6 * static_cast<double>(logits.numel()));
+  EXPECT_NEAR(logits.to(at::kDouble).sum().item<double>(), record["logits_sum"],
+              5e-6 * static_cast<double>(logits.numel()));
 
   // Labels are the ids themselves; each position predicts the next one, the last nothing.
   at::Tensor targets = at::full_like(ids, -100);
@@ -94,16 +99,21 @@ TEST(ModelConfig, RefusesWhatTheFamiliesDoNotHave) {
     }
     return std::string();
   };
-  EXPECT_NE(message("{\"model_type\": \"bert\"}").find("config.json: model_type is \"bert\""), std::string::npos);
+  EXPECT_NE(message("{\"model_type\": \"bert\"}").find("config.json: model_type is \"bert\""),
+            std::string::npos);
   EXPECT_NE(message("[1]").find("is not a JSON object"), std::string::npos);
   EXPECT_NE(message("{\"model_type\": \"gpt2\"}").find("vocab_size is missing"), std::string::npos);
-  EXPECT_NE(message("{\"model_type\": \"gpt2\", \"vocab_size\": -3}").find("positive integer"), std::string::npos);
-  EXPECT_NE(message("{\"model_type\": \"gpt2\", \"vocab_size\": 8, \"n_embd\": 10, \"n_head\": 3}").find("multiple of n_head"),
+  EXPECT_NE(message("{\"model_type\": \"gpt2\", \"vocab_size\": -3}").find("positive integer"),
             std::string::npos);
-  EXPECT_NE(message("{\"model_type\": \"llama\", \"vocab_size\": 8, \"num_hidden_layers\": 1, \"hidden_size\": 8, "
-                    "\"num_attention_heads\": 2, \"intermediate_size\": 8, \"rope_scaling\": {\"rope_type\": \"yarn\"}}")
-                .find("yarn"),
+  EXPECT_NE(message("{\"model_type\": \"gpt2\", \"vocab_size\": 8, \"n_embd\": 10, \"n_head\": 3}")
+                .find("multiple of n_head"),
             std::string::npos);
+  EXPECT_NE(
+      message("{\"model_type\": \"llama\", \"vocab_size\": 8, \"num_hidden_layers\": 1, \"hidden_size\": 8, "
+              "\"num_attention_heads\": 2, \"intermediate_size\": 8, \"rope_scaling\": {\"rope_type\": "
+              "\"yarn\"}}")
+          .find("yarn"),
+      std::string::npos);
   EXPECT_THROW(load_model_config("no-such-model"), ConfigError);
 }
 
@@ -113,12 +123,15 @@ TEST(Model, InitialValuesDependOnSeedAndNameAlone) {
   const auto a = make_model(config, 7), b = make_model(config, 7), c = make_model(config, 8);
   config.layers = 2;
   const auto shallow = make_model(config, 7);
-  const auto weight = [](LanguageModel& m) { return m.named_parameters()["transformer.h.1.mlp.c_fc.weight"]; };
+  const auto weight = [](LanguageModel& m) {
+    return m.named_parameters()["transformer.h.1.mlp.c_fc.weight"];
+  };
   EXPECT_TRUE(weight(*a).equal(weight(*b)));
   EXPECT_FALSE(weight(*a).equal(weight(*c)));
   EXPECT_TRUE(weight(*a).equal(weight(*shallow)));
   EXPECT_NEAR(weight(*a).std().item<double>(), 0.02, 0.001);
-  EXPECT_NEAR(a->named_parameters()["transformer.h.1.mlp.c_proj.weight"].std().item<double>(), 0.02 / std::sqrt(8.0), 0.001);
+  EXPECT_NEAR(a->named_parameters()["transformer.h.1.mlp.c_proj.weight"].std().item<double>(),
+              0.02 / std::sqrt(8.0), 0.001);
 }
 
 TEST(Model, TooManyPositionsAreAnError) {

@@ -1,8 +1,8 @@
 #include "aliquot/models/loss.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/linear.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,8 @@ struct Problem {
 };
 
 Problem make(at::ScalarType type) {
-  Problem p{values({kRows, kHidden}, 1, 2.0).to(type), values({kVocab, kHidden}, 2, 2.0).to(type), integers({kRows}, 3, kVocab)};
+  Problem p{values({kRows, kHidden}, 1, 2.0).to(type), values({kVocab, kHidden}, 2, 2.0).to(type),
+            integers({kRows}, 3, kVocab)};
   p.targets[4] = -100;
   p.targets[kRows - 1] = -100;
   p.hidden.set_requires_grad(true);
@@ -35,7 +36,8 @@ at::Tensor unchunked(const Problem& p) {
 }
 
 double relative(const at::Tensor& a, const at::Tensor& b) {
-  return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>() / b.to(at::kDouble).norm().item<double>();
+  return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>() /
+         b.to(at::kDouble).norm().item<double>();
 }
 
 TEST(ChunkedLoss, EqualsTheWholeOne) {
@@ -67,7 +69,8 @@ TEST(ChunkedLoss, NoTensorHoldsTheWholeBatchOfLogits) {
   const auto handle = at::addThreadLocalCallback(
       at::RecordFunctionCallback([](const at::RecordFunction& fn) -> std::unique_ptr<at::ObserverContext> {
         for (const c10::IValue& v : fn.inputs()) {
-          if (v.isTensor() && v.toTensor().defined()) largest = std::max(largest.load(), v.toTensor().numel());
+          if (v.isTensor() && v.toTensor().defined())
+            largest = std::max(largest.load(), v.toTensor().numel());
         }
         return nullptr;
       }).needsInputs(true));
