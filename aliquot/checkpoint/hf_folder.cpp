@@ -5,64 +5,82 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <utility>
 
 #include "aliquot/error.h"
 
 namespace aliquot {
 namespace {
 
-std::filesystem::path created(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) throw IoError(fmt::format("{}: cannot be created: {}", folder.string(), error.message()));
-  return folder;
-}
+namespace fs = std::filesystem;
+using nlohmann::json;
 
-std::set<std::string> shards_of(const std::filesystem::path& index) {
+/// Tensor → file name.
+std::map<std::string, std::string> weight_map(const fs::path& index) {
   std::ifstream in(index);
-  const nlohmann::json json = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+  const json object = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const auto map = object.is_object() ? object.find("weight_map") : object.end();
+  if (map == object.end() || !map->is_object()) {
     throw IoError(fmt::format("{}: expected a JSON object with \"weight_map\"", index.string()));
   }
-  std::set<std::string> files;
-  for (const auto& [name, file] : json["weight_map"].items()) {
-    if (!file.is_string())
-      throw IoError(fmt::format("{}: weight_map.{} must name a file", index.string(), name));
-    files.insert(file.get<std::string>());
+  std::map<std::string, std::string> files;
+  for (const auto& [name, file] : map->items()) {
+    if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>()) {
+      throw IoError(fmt::format("{}: weight_map.{} must name a file of the folder", index.string(), name));
+    }
+    files.emplace(name, file.get<std::string>());
   }
   return files;
 }
 
+std::string nothing_found(const fs::path& folder) {
+  if (fs::exists(folder / "pytorch_model.bin") || fs::exists(folder / "pytorch_model.bin.index.json")) {
+    return fmt::format(
+        "{}: holds pytorch_model.bin, which is not read; save the model again as safetensors "
+        "(save_pretrained does)",
+        folder.string());
+  }
+  return fmt::format("{}: has neither model.safetensors nor model.safetensors.index.json", folder.string());
+}
+
 }  // namespace
 
-HfFolder::HfFolder(const std::filesystem::path& folder) {
-  std::set<std::string> names{"model.safetensors"};
-  if (!std::filesystem::exists(folder / "model.safetensors")) {
-    const std::filesystem::path index = folder / "model.safetensors.index.json";
-    if (!std::filesystem::exists(index)) {
-      throw IoError(
-          fmt::format("{}: has neither model.safetensors nor model.safetensors.index.json", folder.string()));
-    }
-    names = shards_of(index);
+HfFolder::HfFolder(const fs::path& folder) : folder_(folder) {
+  const fs::path whole = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  if (fs::exists(whole)) {
+    files_.emplace_back(whole);
+    for (const auto& [name, info] : files_.back().tensors()) file_of_.emplace(name, 0);
+  } else if (fs::exists(index)) {
+    open_shards(index);
+  } else {
+    throw IoError(nothing_found(folder));
   }
-  for (const std::string& name : names) {
-    files_.emplace_back(folder / name);
-    for (const auto& [tensor, info] : files_.back().tensors()) {
-      if (!file_of_.emplace(tensor, files_.size() - 1).second) {
-        throw IoError(fmt::format("{}: tensor {} lies in two shards", folder.string(), tensor));
-      }
+}
+
+void HfFolder::open_shards(const fs::path& index) {
+  std::map<std::string, size_t> opened;
+  for (const auto& [name, file] : weight_map(index)) {
+    const auto [it, first] = opened.emplace(file, files_.size());
+    if (first) files_.emplace_back(folder_ / file);
+    if (!files_[it->second].tensors().contains(name)) {
+      throw IoError(fmt::format("{}: lacks tensor {}, which {} says it holds", (folder_ / file).string(),
+                                name, index.filename().string()));
     }
+    file_of_.emplace(name, it->second);
   }
+}
+
+const safetensors::File& HfFolder::file_of(const std::string& name) const {
+  const auto it = file_of_.find(name);
+  if (it == file_of_.end()) throw IoError(fmt::format("{}: has no tensor {}", folder_.string(), name));
+  return files_[it->second];
 }
 
 const safetensors::TensorInfo& HfFolder::info(const std::string& name) const {
-  return files_[file_of_.at(name)].tensors().at(name);
+  return file_of(name).tensors().at(name);
 }
 
 std::span<const std::byte> HfFolder::data(const std::string& name) const {
-  return files_[file_of_.at(name)].data(name);
+  return file_of(name).data(name);
 }
 
 std::vector<std::string> HfFolder::names() const {
@@ -71,28 +89,17 @@ std::vector<std::string> HfFolder::names() const {
   return names;
 }
 
-std::string LoadReport::problem() const {
+std::string LoadReport::problem(bool allow_missing) const {
   std::string text;
-  if (!missing.empty())
+  if (!missing.empty() && !allow_missing) {
     text += fmt::format("{} parameters are missing ({})", missing.size(), fmt::join(missing, ", "));
+    if (!unexpected.empty()) text += fmt::format("; not in the model: {}", fmt::join(unexpected, ", "));
+  }
   if (!mismatched.empty()) {
-    text += fmt::format("{}shapes differ ({})", text.empty() ? "" : "; ", fmt::join(mismatched, "; "));
+    text += fmt::format("{}not as the model has them ({})", text.empty() ? "" : "; ",
+                        fmt::join(mismatched, "; "));
   }
   return text;
-}
-
-HfFolderWriter::HfFolderWriter(std::filesystem::path folder, std::string config_json,
-                               const std::vector<safetensors::TensorInfo>& infos)
-    : folder_(created(folder)),
-      config_json_(std::move(config_json)),
-      weights_(folder_ / "model.safetensors", infos) {}
-
-void HfFolderWriter::finish() {
-  weights_.finish();
-  std::ofstream out(folder_ / "config.json");
-  out << config_json_;
-  out.flush();
-  if (!out) throw IoError(fmt::format("{}: cannot be written", (folder_ / "config.json").string()));
 }
 
 }  // namespace aliquot

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,10 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <set>
-#include <utility>
+#include <string_view>
 
 #include "aliquot/error.h"
 
@@ -24,10 +27,11 @@ using nlohmann::json;
 constexpr uint64_t kMaxHeader = 100'000'000;  // of the reference implementation
 
 const std::map<std::string, int64_t>& dtypes() {
-  static const std::map<std::string, int64_t> sizes{{"BOOL", 1},    {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1},
-                                                    {"F8_E5M2", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
-                                                    {"BF16", 2},    {"I32", 4}, {"U32", 4}, {"F32", 4},
-                                                    {"I64", 8},     {"U64", 8}, {"F64", 8}, {"C64", 8}};
+  static const std::map<std::string, int64_t> sizes{
+      {"BOOL", 1},    {"U8", 1},          {"I8", 1},          {"F8_E4M3", 1}, {"F8_E5M2", 1},
+      {"F8_E8M0", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1}, {"I16", 2},     {"U16", 2},
+      {"F16", 2},     {"BF16", 2},        {"I32", 4},         {"U32", 4},     {"F32", 4},
+      {"I64", 8},     {"U64", 8},         {"F64", 8},         {"C64", 8}};
   return sizes;
 }
 
@@ -35,11 +39,9 @@ const std::map<std::string, int64_t>& dtypes() {
   throw IoError(fmt::format("{}: {}", path.string(), what));
 }
 
-[[noreturn]] void fail_errno(const std::filesystem::path& path, std::string_view what) {
-  fail(path, fmt::format("{}: {}", what, std::strerror(errno)));
-}
-
-// JSON parsers keep the last of two equal keys; a file with two tensors of one name is wrong.
+// JSON parsers keep the last of two equal keys; here two tensors of one name are an error. The header is
+// three levels deep; what lies deeper is dropped, so that a hostile file cannot make millions of nested
+// values.
 json parse_header(const std::filesystem::path& path, std::string_view text) {
   std::set<std::string> seen;
   std::string twice;
@@ -47,12 +49,37 @@ json parse_header(const std::filesystem::path& path, std::string_view text) {
     if (event == json::parse_event_t::key && depth == 1 && !seen.insert(value.get<std::string>()).second) {
       twice = value.get<std::string>();
     }
-    return true;
+    const bool opens =
+        event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
+    return !(opens && depth > 2);
   };
-  const json header = json::parse(text, watch, /*allow_exceptions=*/false);
-  if (!header.is_object()) fail(path, "the header is no JSON object");
+  if (!text.starts_with('{')) fail(path, "is no safetensors file: its header does not begin with '{'");
+  json header = json::parse(text, watch, /*allow_exceptions=*/false);
+  if (!header.is_object()) fail(path, "is damaged: its header is no JSON object");
   if (!twice.empty()) fail(path, fmt::format("tensor {} is listed twice", twice));
   return header;
+}
+
+// Nothing unless `value` is an array of non-negative integers.
+std::optional<std::vector<int64_t>> sizes_of(const json& entry, const char* key) {
+  const auto it = entry.find(key);
+  if (it == entry.end() || !it->is_array()) return std::nullopt;
+  std::vector<int64_t> out;
+  for (const json& n : *it) {
+    if (!n.is_number_unsigned() || n.get<uint64_t>() > std::numeric_limits<int64_t>::max())
+      return std::nullopt;
+    out.push_back(n);
+  }
+  return out;
+}
+
+// Nothing if dtype and shape say more bytes than there are numbers.
+std::optional<int64_t> bytes_of(const TensorInfo& info) {
+  int64_t bytes = dtype_bytes(info.dtype);
+  for (const int64_t n : info.shape) {
+    if (__builtin_mul_overflow(bytes, n, &bytes)) return std::nullopt;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -79,13 +106,11 @@ std::vector<size_t> file_order(const std::vector<TensorInfo>& infos) {
   return order;
 }
 
-// ---- reading
-// ---------------------------------------------------------------------------------------------------------
-
 File::File(const std::filesystem::path& path) : path_(path) {
   map();
   try {
     parse();
+    check_ranges();
   } catch (...) {
     munmap(const_cast<std::byte*>(base_), bytes_);
     throw;
@@ -98,7 +123,7 @@ File::File(File&& other) noexcept
       bytes_(other.bytes_),
       header_bytes_(other.header_bytes_),
       tensors_(std::move(other.tensors_)),
-      offsets_(std::move(other.offsets_)) {}
+      ranges_(std::move(other.ranges_)) {}
 
 File::~File() {
   if (base_ != nullptr) munmap(const_cast<std::byte*>(base_), bytes_);
@@ -106,16 +131,17 @@ File::~File() {
 
 void File::map() {
   const int fd = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail_errno(path_, "cannot be opened");
+  if (fd < 0) fail(path_, fmt::format("cannot be opened: {}", std::strerror(errno)));
   struct stat info {};
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size < 8) {
     close(fd);
     fail(path_, "is no safetensors file: expected at least the 8 bytes of its header's size");
   }
-  bytes_ = static_cast<size_t>(info.st_size);
+  bytes_ = static_cast<uint64_t>(info.st_size);
   void* p = mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE, fd, 0);
+  const int error = errno;
   close(fd);
-  if (p == MAP_FAILED) fail_errno(path_, "cannot be mapped");
+  if (p == MAP_FAILED) fail(path_, fmt::format("cannot be mapped: {}", std::strerror(error)));
   base_ = static_cast<const std::byte*>(p);
 }
 
@@ -129,106 +155,60 @@ void File::parse() {
   }
   header_bytes_ = 8 + size;
   const json header = parse_header(path_, {reinterpret_cast<const char*>(base_) + 8, size});
-  std::map<size_t, std::pair<size_t, std::string>> by_begin;
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") continue;
-    TensorInfo info{name, "", {}};
-    size_t begin = 0, end = 0;
-    try {
-      info.dtype = entry.at("dtype").get<std::string>();
-      info.shape = entry.at("shape").get<std::vector<int64_t>>();
-      begin = entry.at("data_offsets").at(0).get<size_t>();
-      end = entry.at("data_offsets").at(1).get<size_t>();
-    } catch (const json::exception&) {
-      fail(path_, fmt::format("tensor {}: expected dtype, shape and data_offsets", name));
+    const auto dtype = entry.is_object() ? entry.find("dtype") : entry.end();
+    const auto shape = entry.is_object() ? sizes_of(entry, "shape") : std::nullopt;
+    const auto offsets = entry.is_object() ? sizes_of(entry, "data_offsets") : std::nullopt;
+    if (dtype == entry.end() || !dtype->is_string() || !shape || !offsets || offsets->size() != 2) {
+      fail(path_, fmt::format("tensor {}: expected \"dtype\", \"shape\" and \"data_offsets\": [begin, end], "
+                              "whole numbers from 0",
+                              name));
     }
-    if (dtype_bytes(info.dtype) == 0)
+    TensorInfo info{name, dtype->get<std::string>(), *shape};
+    if (dtype_bytes(info.dtype) == 0) {
       fail(path_, fmt::format("tensor {}: dtype {} is not supported", name, info.dtype));
-    for (const int64_t n : info.shape) {
-      if (n < 0) fail(path_, fmt::format("tensor {}: a size is negative", name));
     }
-    if (begin > end || end - begin != static_cast<size_t>(info.bytes())) {
-      fail(path_, fmt::format("tensor {}: its offsets span {} bytes, dtype and shape need {}", name,
-                              end - begin, info.bytes()));
+    const Range range{static_cast<uint64_t>((*offsets)[0]), static_cast<uint64_t>((*offsets)[1])};
+    const std::optional<int64_t> bytes = bytes_of(info);
+    if (!bytes || range.begin > range.end || range.end - range.begin != static_cast<uint64_t>(*bytes)) {
+      fail(path_, fmt::format("tensor {}: data_offsets are [{}, {}], but {} of shape [{}] needs {} bytes",
+                              name, range.begin, range.end, info.dtype, fmt::join(info.shape, ", "),
+                              bytes ? fmt::to_string(*bytes) : "too many"));
     }
-    if (end > begin && !by_begin.emplace(begin, std::pair(end, name)).second) {
-      fail(path_, fmt::format("tensor {} overlaps another", name));
-    }
-    offsets_.emplace(name, std::pair(begin, end));
+    ranges_.emplace(name, range);
     tensors_.emplace(name, std::move(info));
   }
-  size_t expected = 0;
-  for (const auto& [begin, rest] : by_begin) {
-    if (begin != expected)
-      fail(path_, fmt::format("tensor {} begins at {}, expected {}: a hole or an overlap", rest.second, begin,
+}
+
+void File::check_ranges() const {
+  std::vector<std::pair<Range, std::string_view>> sorted;
+  for (const auto& [name, range] : ranges_) sorted.emplace_back(range, name);
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first.begin, a.first.end) < std::pair(b.first.begin, b.first.end);
+  });
+  const uint64_t available = bytes_ - header_bytes_;
+  uint64_t expected = 0;
+  for (const auto& [range, name] : sorted) {
+    if (range.begin != expected) {
+      fail(path_, fmt::format("tensor {} begins at {}, expected {}: a hole or an overlap", name, range.begin,
                               expected));
-    expected = rest.first;
+    }
+    if (range.end > available) {
+      fail(path_, fmt::format("is truncated: tensor {} ends at byte {} of the data, of which there are {}",
+                              name, range.end, available));
+    }
+    expected = range.end;
   }
-  if (header_bytes_ + expected != bytes_) {
-    fail(path_, fmt::format("has {} bytes, its header needs {}: truncated or damaged", bytes_,
-                            header_bytes_ + expected));
+  if (expected != available) {
+    fail(path_, fmt::format("has {} bytes after its last tensor: damaged", available - expected));
   }
 }
 
 std::span<const std::byte> File::data(const std::string& name) const {
-  const auto it = offsets_.find(name);
-  if (it == offsets_.end()) fail(path_, fmt::format("has no tensor {}", name));
-  return {base_ + header_bytes_ + it->second.first, it->second.second - it->second.first};
-}
-
-// ---- writing
-// ---------------------------------------------------------------------------------------------------------
-
-Writer::Writer(std::filesystem::path path, const std::vector<TensorInfo>& infos)
-    : path_(std::move(path)), temporary_(path_.string() + ".part") {
-  json header{{"__metadata__", {{"format", "pt"}}}};
-  int64_t offset = 0;
-  for (const size_t i : file_order(infos)) {
-    const TensorInfo& info = infos[i];
-    header[info.name] = {
-        {"dtype", info.dtype}, {"shape", info.shape}, {"data_offsets", {offset, offset + info.bytes()}}};
-    offset += info.bytes();
-    order_.push_back(info);
-  }
-  std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
-  fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail_errno(temporary_, "cannot be created");
-  const uint64_t size = text.size();
-  put(&size, sizeof(size));
-  put(text.data(), text.size());
-}
-
-Writer::~Writer() {
-  if (fd_ < 0) return;
-  close(fd_);
-  unlink(temporary_.c_str());
-}
-
-void Writer::put(const void* data, size_t bytes) {
-  const auto* p = static_cast<const std::byte*>(data);
-  for (size_t done = 0; done < bytes;) {
-    const ssize_t n = ::write(fd_, p + done, bytes - done);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) fail_errno(path_, fmt::format("cannot write {} bytes", bytes - done));
-    done += static_cast<size_t>(n);
-  }
-}
-
-void Writer::write(const std::string& name, const void* data, size_t bytes) {
-  check(next_ < order_.size() && order_[next_].name == name, "safetensors are written in file order");
-  check(bytes == static_cast<size_t>(order_[next_].bytes()), "a tensor has the bytes its shape says");
-  put(data, bytes);
-  ++next_;
-}
-
-void Writer::finish() {
-  check(next_ == order_.size(), "every announced tensor is written");
-  if (fsync(fd_) != 0) fail_errno(path_, "cannot reach the disk");
-  close(std::exchange(fd_, -1));
-  std::error_code error;
-  std::filesystem::rename(temporary_, path_, error);
-  if (error) fail(path_, "cannot be renamed from its temporary name: " + error.message());
+  const auto it = ranges_.find(name);
+  if (it == ranges_.end()) fail(path_, fmt::format("has no tensor {}", name));
+  return {base_ + header_bytes_ + it->second.begin, it->second.end - it->second.begin};
 }
 
 }  // namespace aliquot::safetensors

@@ -27,23 +27,30 @@ struct ModelConfig {
   bool tied_head = true;        ///< tie_word_embeddings
   double norm_eps = 1e-5;
   double init_std = 0.02;  ///< initializer_range
-  double dropout = 0.0;    ///< residual, embedding and attention dropout of GPT-2
-  bool qkv_bias = false;   ///< Qwen2
+  /// Probabilities while training. The Llama families have attention's alone.
+  double resid_dropout = 0.0, embd_dropout = 0.0, attn_dropout = 0.0;
+  bool qkv_bias = false;  ///< Qwen2
   double rope_theta = 10000.0;
   std::optional<RopeScaling> rope_scaling;
-  std::optional<int64_t> sliding_window;         ///< Mistral: a position sees this many, itself included
-  int64_t bos_token_id = -1, eos_token_id = -1;  ///< -1: not said
+  std::optional<int64_t> sliding_window;  ///< Mistral: a position sees this many, itself included
+  std::optional<int64_t> bos_token_id;
+  std::optional<int64_t>
+      pad_token_id;  ///< in the Llama families, a token whose embedding is zero and not trained
+  std::vector<int64_t> eos_token_ids;
 };
 
-/// Names of presets, smallest first.
+/// Names of presets: a family's smallest first.
 std::vector<std::string> preset_names();
 
 /// `name`: a preset, a folder with a config.json, or a config.json. Throws ConfigError naming the file, the
-/// key and what was expected for what these families do not have.
+/// key and what was expected, also for what these families do not have here.
+///
+/// A preset has no tokenizer: set vocab_size, and context if the sequences are longer, as the data wants
+/// them.
 ModelConfig load_model_config(const std::string& name);
 ModelConfig parse_model_config(const std::string& text, const std::string& file);
 
-/// The config.json that transformers reads.
+/// The config.json that transformers reads. Token ids beyond the vocabulary are left out.
 std::string to_hf_config(const ModelConfig& config);
 
 /// Parameters of the model, a tied head counted once.

@@ -28,7 +28,7 @@ struct Block {
 };
 
 struct Rotation {
-  at::Tensor cos, sin;  // [positions, head_dim], fp32
+  at::Tensor cos, sin;  // [positions, head_dim], computed in fp32, in the activations' dtype
 };
 
 // Frequencies of the rotary embedding, stretched as Llama 3 does: wavelengths beyond the original context are
@@ -86,9 +86,9 @@ class Llama final : public LanguageModel {
 
   at::Tensor hidden_states(const at::Tensor& ids) override {
     check_positions(ids);
-    const Rotation rotation = rotate(ids.size(1));
-    const at::Tensor mask = window_mask(ids.size(1));
-    at::Tensor x = at::embedding(embed_, ids);
+    at::Tensor x = at::embedding(embed_, ids, config_.pad_token_id.value_or(-1));
+    const Rotation rotation = rotation_of(x);
+    const std::optional<at::Tensor> mask = window_mask(x);
     for (const Block& b : blocks_) {
       x = x.add(attention(b, rms_norm(x, b.input_norm), rotation, mask));
       const at::Tensor y = rms_norm(x, b.post_norm);
@@ -113,16 +113,18 @@ class Llama final : public LanguageModel {
     return weight.mul(wide.mul(scale).to(x.scalar_type())).to(x.scalar_type());
   }
 
-  Rotation rotate(int64_t positions) const {
-    const at::Tensor angles = at::outer(at::arange(positions, at::kFloat), frequencies_);
+  Rotation rotation_of(const at::Tensor& x) const {
+    const at::TensorOptions fp32 = x.options().dtype(at::kFloat);
+    const at::Tensor angles = at::outer(at::arange(x.size(1), fp32), frequencies_.to(fp32.device()));
     const at::Tensor both = at::cat({angles, angles}, -1);
-    return {both.cos(), both.sin()};
+    return {both.cos().to(x.scalar_type()), both.sin().to(x.scalar_type())};
   }
 
-  // Undefined where plain causal attention is meant.
-  at::Tensor window_mask(int64_t positions) const {
-    if (!config_.sliding_window || *config_.sliding_window >= positions) return {};
-    const at::Tensor all = at::ones({positions, positions}, at::kBool);
+  // None where plain causal attention is meant.
+  std::optional<at::Tensor> window_mask(const at::Tensor& x) const {
+    const int64_t positions = x.size(1);
+    if (!config_.sliding_window || *config_.sliding_window >= positions) return std::nullopt;
+    const at::Tensor all = at::ones({positions, positions}, x.options().dtype(at::kBool));
     return all.tril().logical_and(all.triu(1 - *config_.sliding_window));
   }
 
@@ -130,19 +132,16 @@ class Llama final : public LanguageModel {
     return x.view({x.size(0), x.size(1), heads, config_.head_dim}).transpose(1, 2);
   }
 
-  at::Tensor attention(const Block& b, const at::Tensor& x, const Rotation& r, const at::Tensor& mask) const {
-    const int64_t groups = config_.heads / config_.kv_heads;
-    const at::Tensor cos = r.cos.to(x.scalar_type()), sin = r.sin.to(x.scalar_type());
-    const auto turn = [&](const at::Tensor& y) { return y.mul(cos).add(rotate_half(y).mul(sin)); };
+  at::Tensor attention(const Block& b, const at::Tensor& x, const Rotation& r,
+                       const std::optional<at::Tensor>& mask) const {
+    const auto turn = [&](const at::Tensor& y) { return y.mul(r.cos).add(rotate_half(y).mul(r.sin)); };
     const at::Tensor q = turn(split_heads(at::linear(x, b.q, bias(b.q_bias)), config_.heads));
-    at::Tensor k = turn(split_heads(at::linear(x, b.k, bias(b.k_bias)), config_.kv_heads));
-    at::Tensor v = split_heads(at::linear(x, b.v, bias(b.v_bias)), config_.kv_heads);
-    if (groups > 1) {
-      k = k.repeat_interleave(groups, 1);
-      v = v.repeat_interleave(groups, 1);
-    }
-    const std::optional<at::Tensor> window = mask.defined() ? std::optional(mask) : std::nullopt;
-    const at::Tensor mixed = at::scaled_dot_product_attention(q, k, v, window, 0.0, /*is_causal=*/!window);
+    const at::Tensor k = turn(split_heads(at::linear(x, b.k, bias(b.k_bias)), config_.kv_heads));
+    const at::Tensor v = split_heads(at::linear(x, b.v, bias(b.v_bias)), config_.kv_heads);
+    const double p = is_training() ? config_.attn_dropout : 0.0;
+    const bool grouped = config_.kv_heads < config_.heads;
+    const at::Tensor mixed = at::scaled_dot_product_attention(q, k, v, mask, p, /*is_causal=*/!mask,
+                                                              /*scale=*/std::nullopt, grouped);
     return at::linear(mixed.transpose(1, 2).flatten(2), b.o);
   }
 

@@ -1,65 +1,116 @@
 #include "aliquot/models/load.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <map>
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
 
 #include "aliquot/error.h"
 
 namespace aliquot {
 namespace {
 
-at::ScalarType scalar_type_of(const std::string& dtype) {
-  static const std::map<std::string, at::ScalarType> types{
-      {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}, {"F64", at::kDouble}};
-  const auto it = types.find(dtype);
-  if (it == types.end()) throw IoError(fmt::format("weights of dtype {} cannot be loaded", dtype));
-  return it->second;
+constexpr const char* kHead = "lm_head.weight";
+
+std::optional<at::ScalarType> scalar_type_of(const std::string& dtype) {
+  if (dtype == "F32") return at::kFloat;
+  if (dtype == "BF16") return at::kBFloat16;
+  if (dtype == "F16") return at::kHalf;
+  if (dtype == "F64") return at::kDouble;
+  return std::nullopt;
+}
+
+const char* embedding_of(const ModelConfig& config) {
+  return config.family == Family::gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
 }
 
 // Buffers that old exports carry along; transformers ignores them too.
 bool is_buffer(const std::string& name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".inv_freq");
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".rotary_emb.inv_freq");
+}
+
+// The file's name of a parameter; nothing if it has none.
+std::optional<std::string> name_in(const HfFolder& weights, const ModelConfig& config,
+                                   const std::string& parameter) {
+  const std::string bare = parameter.substr(parameter.find('.') + 1);
+  if (weights.has(parameter)) return parameter;
+  if (parameter != kHead && weights.has(bare)) return bare;
+  if (config.tied_head && parameter == embedding_of(config) && weights.has(kHead)) return kHead;
+  return std::nullopt;
+}
+
+// A view of the file; a copy where its writer did not align the data to the element.
+at::Tensor tensor_in(const HfFolder& weights, const std::string& name, at::ScalarType type) {
+  const std::span<const std::byte> bytes = weights.data(name);
+  const at::IntArrayRef shape(weights.info(name).shape);
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % c10::elementSize(type) == 0) {
+    return at::from_blob(const_cast<std::byte*>(bytes.data()), shape, at::TensorOptions().dtype(type));
+  }
+  at::Tensor copy = at::empty(shape, type);
+  std::memcpy(copy.mutable_data_ptr(), bytes.data(), bytes.size());
+  return copy;
+}
+
+std::string shape_text(at::IntArrayRef shape) {
+  return fmt::format("[{}]", fmt::join(shape.vec(), ", "));
+}
+
+/// Nothing if the tensor was copied; else why it cannot be.
+std::optional<std::string> copy_into(at::Tensor parameter, const HfFolder& weights, const std::string& name) {
+  const safetensors::TensorInfo& info = weights.info(name);
+  const std::optional<at::ScalarType> type = scalar_type_of(info.dtype);
+  if (!type) return fmt::format("{}: file {}, expected F32, BF16, F16 or F64", name, info.dtype);
+  if (at::IntArrayRef(info.shape) != parameter.sizes()) {
+    return fmt::format("{}: file {}, model {}", name, shape_text(info.shape), shape_text(parameter.sizes()));
+  }
+  parameter.copy_(tensor_in(weights, name, *type));
+  return std::nullopt;
+}
+
+// A head in the file of a model that ties it must be the embedding, or the file is of an untied model.
+std::optional<std::string> tied_head_problem(const HfFolder& weights, const std::string& embedding) {
+  const auto a = weights.data(embedding), b = weights.data(kHead);
+  if (std::ranges::equal(a, b)) return std::nullopt;
+  return fmt::format("{}: differs from {}, but config.json ties them (tie_word_embeddings)", kHead,
+                     embedding);
 }
 
 }  // namespace
 
-LoadReport load_hf_weights(LanguageModel& model, const std::filesystem::path& folder) {
+LoadReport load_hf_weights(LanguageModel& model, const std::filesystem::path& folder,
+                           const LoadOptions& options) {
   const HfFolder weights(folder);
   const c10::AutoGradMode no_grad(false);
   LoadReport report;
-  std::map<std::string, bool> known;
+  std::set<std::string> used;
   for (const auto& item : model.named_parameters()) {
-    std::string name = item.key();
-    known[name] = true;
-    // Exports of GPT-2's bare transformer lack the prefix.
-    if (!weights.has(name) && name.starts_with("transformer."))
-      name = name.substr(std::string("transformer.").size());
-    known[name] = true;
-    if (!weights.has(name)) {
+    const std::optional<std::string> name = name_in(weights, model.config(), item.key());
+    if (!name) {
       report.missing.push_back(item.key());
       continue;
     }
-    const safetensors::TensorInfo& info = weights.info(name);
-    at::Tensor parameter = item.value();
-    if (at::IntArrayRef(info.shape) != parameter.sizes()) {
-      report.mismatched.push_back(fmt::format("{}: file [{}], model [{}]", name, fmt::join(info.shape, ", "),
-                                              fmt::join(parameter.sizes().vec(), ", ")));
+    used.insert(*name);
+    if (auto problem = copy_into(item.value(), weights, *name)) {
+      report.mismatched.push_back(*std::move(problem));
       continue;
     }
-    void* data = const_cast<std::byte*>(weights.data(name).data());
-    parameter.copy_(at::from_blob(data, info.shape, at::TensorOptions().dtype(scalar_type_of(info.dtype))));
-    report.loaded.push_back(name);
+    report.loaded.push_back(item.key());
+    if (model.config().tied_head && item.key() == embedding_of(model.config()) && weights.has(kHead)) {
+      used.insert(kHead);
+      if (auto problem = tied_head_problem(weights, *name)) report.mismatched.push_back(*std::move(problem));
+    }
   }
   for (const std::string& name : weights.names()) {
-    if (known.contains(name) || is_buffer(name)) continue;
-    if (name == "lm_head.weight" && model.config().tied_head) continue;
-    report.unexpected.push_back(name);
+    if (!used.contains(name) && !is_buffer(name)) report.unexpected.push_back(name);
   }
-  if (const std::string problem = report.problem(); !problem.empty()) {
+  if (const std::string problem = report.problem(options.allow_missing); !problem.empty()) {
     throw IoError(fmt::format("{}: {}", folder.string(), problem));
   }
   return report;

@@ -8,9 +8,18 @@
 
 namespace aliquot {
 
-/// Copies the folder's weights into `model`, converting between floating dtypes. A tied head in the file is
-/// accepted if the model ties it. Throws IoError if a parameter is missing or of another shape; tensors the
-/// model does not have are reported.
-LoadReport load_hf_weights(LanguageModel& model, const std::filesystem::path& folder);
+struct LoadOptions {
+  bool allow_missing = false;  ///< parameters that the folder lacks keep their values
+};
+
+/// Copies the folder's weights into `model`, converting between floating dtypes. Call it before an engine
+/// takes the model.
+///
+/// Accepted beside the model's own names: those without the head's prefix ("wte.weight"), as a model saved
+/// without its head has; a tied head, if it equals the embedding, or in its place. Throws IoError if a
+/// parameter is missing, of another shape or no floating point; tensors that the model does not have are
+/// reported.
+LoadReport load_hf_weights(LanguageModel& model, const std::filesystem::path& folder,
+                           const LoadOptions& options = {});
 
 }  // namespace aliquot

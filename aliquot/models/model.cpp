@@ -21,14 +21,8 @@ uint64_t seed_of(uint64_t seed, const std::string& name) {
   return hash * 0x9e3779b97f4a7c15ULL;
 }
 
-bool is_norm(const std::string& name) {
-  return name.find("ln_") != std::string::npos || name.find("norm.") != std::string::npos ||
-         name.find("layernorm.") != std::string::npos;
-}
-
 // As transformers' _init_weights: normal matrices, GPT-2's residual projections narrower by √(2·layers), zero
-// biases, unit norms. Each parameter draws from a generator of its own, so neither order nor world size
-// matters.
+// biases, unit norms, a zero row for padding.
 void initialise(LanguageModel& model, uint64_t seed) {
   const c10::AutoGradMode no_grad(false);
   const ModelConfig& c = model.config();
@@ -37,12 +31,13 @@ void initialise(LanguageModel& model, uint64_t seed) {
     at::Tensor p = item.value();
     if (name.ends_with(".bias")) {
       p.zero_();
-    } else if (is_norm(name)) {
+    } else if (p.dim() == 1) {
       p.fill_(1.0);
     } else {
       const bool residual = c.family == Family::gpt2 && name.ends_with("c_proj.weight");
       const double std = residual ? c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)) : c.init_std;
       p.normal_(0.0, std, at::detail::createCPUGenerator(seed_of(seed, name)));
+      if (c.pad_token_id && name == "model.embed_tokens.weight") p.select(0, *c.pad_token_id).zero_();
     }
   }
 }
@@ -63,7 +58,9 @@ at::Tensor LanguageModel::add_parameter(const std::string& name, at::IntArrayRef
 }
 
 void LanguageModel::check_positions(const at::Tensor& ids) const {
-  if (ids.dim() != 2) throw UsageError("a model's input is [rows, positions]");
+  if (ids.dim() != 2) {
+    throw UsageError(fmt::format("a model's input has {} dimensions, expected [rows, positions]", ids.dim()));
+  }
   if (ids.size(1) <= config_.context) return;
   throw UsageError(fmt::format("{} positions, but the model's context is {}: use a shorter --seq-len",
                                ids.size(1), config_.context));

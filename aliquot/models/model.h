@@ -31,7 +31,8 @@ class LanguageModel : public torch::nn::Module {
  protected:
   explicit LanguageModel(ModelConfig config) : config_(std::move(config)) {}
 
-  /// Registers an fp32 parameter under a dotted name, making the modules on the way. Values: see init.h.
+  /// Registers an fp32 parameter under a dotted name, making the modules on the way. make_model gives it its
+  /// values.
   at::Tensor add_parameter(const std::string& name, at::IntArrayRef shape);
   void check_positions(const at::Tensor& ids) const;
 

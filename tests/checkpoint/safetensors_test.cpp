@@ -5,166 +5,233 @@
 
 #include <csignal>
 #include <cstring>
-#include <fstream>
+#include <random>
+#include <vector>
 
-#include "aliquot/checkpoint/hf_folder.h"
 #include "aliquot/error.h"
+#include "tests/checkpoint/scratch.h"
 
 namespace aliquot::test {
 namespace {
 
 namespace fs = std::filesystem;
+using safetensors::TensorInfo;
 
-class Safetensors : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("aliquot-safetensors-" + std::to_string(getpid()));
-    fs::create_directories(folder_);
+// Two matrices, a vector of another dtype, an empty tensor, a scalar, a three-dimensional one.
+std::vector<TensorInfo> infos() {
+  return {{"b", "BF16", {3}},
+          {"a.weight", "F32", {2, 3}},
+          {"none", "F32", {0, 4}},
+          {"scale", "F32", {}},
+          {"experts", "F32", {2, 2, 2}}};
+}
+
+std::vector<std::byte> filled(const TensorInfo& info, size_t i) {
+  return std::vector<std::byte>(static_cast<size_t>(info.bytes()),
+                                std::byte{static_cast<unsigned char>(i + 1)});
+}
+
+void write_all(const fs::path& path) {
+  safetensors::Writer writer(path, infos());
+  for (const size_t i : safetensors::file_order(infos())) {
+    const auto bytes = filled(infos()[i], i);
+    writer.write(infos()[i].name, bytes.data(), bytes.size());
   }
-  void TearDown() override { fs::remove_all(folder_); }
+  writer.finish();
+}
 
-  fs::path file(const std::string& name = "model.safetensors") const { return folder_ / name; }
+std::string problem(const fs::path& path) {
+  return message_of<IoError>([&] { const safetensors::File f(path); });
+}
 
-  // Two matrices, a vector of another dtype, an empty tensor and a scalar.
-  std::vector<safetensors::TensorInfo> infos() const {
-    return {{"b", "BF16", {3}},
-            {"a.weight", "F32", {2, 3}},
-            {"none", "F32", {0, 4}},
-            {"scale", "F32", {}},
-            {"experts", "F32", {2, 2, 2}}};
-  }
+std::string with_header(const std::string& json, size_t data) {
+  const uint64_t size = json.size();
+  return std::string(reinterpret_cast<const char*>(&size), 8) + json + std::string(data, '\0');
+}
 
-  void write_all() const {
-    safetensors::Writer writer(file(), infos());
-    for (const size_t i : safetensors::file_order(infos())) {
-      const auto info = infos()[i];
-      std::vector<std::byte> bytes(static_cast<size_t>(info.bytes()),
-                                   std::byte{static_cast<unsigned char>(i + 1)});
-      writer.write(info.name, bytes.data(), bytes.size());
-    }
-    writer.finish();
-  }
-
-  std::string read() const {
-    std::ifstream in(file(), std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-  void replace(const std::string& bytes) const { std::ofstream(file(), std::ios::binary) << bytes; }
-
-  std::string problem() const {
-    try {
-      const safetensors::File f(file());
-    } catch (const IoError& e) {
-      return e.what();
-    }
-    return "";
-  }
-
-  fs::path folder_;
-};
-
-TEST_F(Safetensors, RoundTrip) {
-  write_all();
-  EXPECT_FALSE(fs::exists(file("model.safetensors.part")));
-  const safetensors::File f(file());
+TEST(Safetensors, RoundTrip) {
+  const Scratch scratch;
+  const fs::path path = scratch / "model.safetensors";
+  write_all(path);
+  EXPECT_FALSE(fs::exists(scratch / "model.safetensors.part"));
+  const safetensors::File f(path);
   ASSERT_EQ(f.tensors().size(), infos().size());
   for (size_t i = 0; i < infos().size(); ++i) {
-    const auto info = infos()[i];
+    const TensorInfo info = infos()[i];
     EXPECT_EQ(f.tensors().at(info.name).shape, info.shape);
-    for (const std::byte b : f.data(info.name)) EXPECT_EQ(b, std::byte{static_cast<unsigned char>(i + 1)});
+    EXPECT_EQ(f.tensors().at(info.name).dtype, info.dtype);
+    const auto data = f.data(info.name);
+    EXPECT_EQ(data.size(), static_cast<size_t>(info.bytes()));
+    for (const std::byte b : data) EXPECT_EQ(b, std::byte{static_cast<unsigned char>(i + 1)});
   }
-  uint64_t header = 0;
-  std::memcpy(&header, read().data(), 8);
-  EXPECT_EQ(header % 8, 0U);
+  expect_says(message_of<IoError>([&] { (void)f.data("c"); }), "has no tensor c");
 }
 
-TEST_F(Safetensors, AWriterThatDoesNotFinishLeavesNothing) {
-  { const safetensors::Writer writer(file(), infos()); }
-  EXPECT_TRUE(fs::is_empty(folder_));
-}
-
-TEST_F(Safetensors, EveryTruncationIsNamed) {
-  write_all();
-  const std::string whole = read();
-  for (size_t n = 0; n < whole.size(); ++n) {
-    replace(whole.substr(0, n));
-    EXPECT_NE(problem().find("model.safetensors"), std::string::npos) << n << " bytes";
+// Files of the reference implementation, read and written again, are the same byte for byte.
+TEST(Safetensors, WritesWhatTheReferenceWrites) {
+  const Scratch scratch;
+  int files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(ALIQUOT_TEST_DATA) / "hf")) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const safetensors::File original(entry.path());
+    std::vector<TensorInfo> all;
+    for (const auto& [name, info] : original.tensors()) all.push_back(info);
+    const fs::path copy = scratch / entry.path().filename();
+    safetensors::Writer writer(copy, all);
+    for (const size_t i : safetensors::file_order(all)) {
+      const auto bytes = original.data(all[i].name);
+      writer.write(all[i].name, bytes.data(), bytes.size());
+    }
+    writer.finish();
+    EXPECT_TRUE(read_file(copy) == read_file(entry.path())) << entry.path();
+    ++files;
   }
-  replace(whole + "x");
-  EXPECT_NE(problem().find("truncated or damaged"), std::string::npos);
+  EXPECT_GE(files, 8);
 }
 
-TEST_F(Safetensors, EveryChangedHeaderByteIsNamedOrHarmless) {
-  write_all();
-  const std::string whole = read();
+TEST(Safetensors, AWriterThatDoesNotFinishLeavesTheOldFile) {
+  const Scratch scratch;
+  const fs::path path = scratch / "model.safetensors";
+  write_file(path, "old");
+  {
+    safetensors::Writer writer(path, infos());
+    const auto bytes = filled(infos()[1], 1);
+    writer.write("a.weight", bytes.data(), bytes.size());
+  }
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_FALSE(fs::exists(scratch / "model.safetensors.part"));
+}
+
+TEST(Safetensors, ATensorOutOfTurnOrOfAnotherSizeIsRefused) {
+  const Scratch scratch;
+  safetensors::Writer writer(scratch / "model.safetensors", infos());
+  const std::vector<std::byte> bytes(64);
+  EXPECT_THROW(writer.write("b", bytes.data(), 6), InternalError);
+  EXPECT_THROW(writer.write("a.weight", bytes.data(), 23), InternalError);
+  EXPECT_THROW(writer.finish(), InternalError);
+  const std::vector<TensorInfo> twice{{"a", "F32", {1}}, {"a", "F32", {1}}}, unknown{{"a", "F31", {1}}};
+  EXPECT_THROW(safetensors::Writer(scratch / "twice", twice), InternalError);
+  EXPECT_THROW(safetensors::Writer(scratch / "unknown", unknown), InternalError);
+}
+
+TEST(Safetensors, EveryTruncationIsNamed) {
+  const Scratch scratch;
+  const fs::path path = scratch / "model.safetensors";
+  write_all(path);
+  const std::string whole = read_file(path);
   uint64_t header = 0;
   std::memcpy(&header, whole.data(), 8);
-  for (size_t i = 0; i < 8 + header; ++i) {
-    std::string changed = whole;
-    changed[i] = static_cast<char>(changed[i] ^ 0x15);
-    replace(changed);
-    problem();  // whatever it says, it neither crashes nor reads beyond the file
+  EXPECT_EQ(header % 8, 0U);
+  for (size_t n = 0; n < whole.size(); ++n) {
+    write_file(path, whole.substr(0, n));
+    expect_says(problem(path), path.string());
+    if (n >= 8 + header) expect_says(problem(path), "is truncated: tensor ");
   }
+  // The last tensor in the file is the one that suffers.
+  expect_says(problem(path), "tensor b ends at byte 66 of the data, of which there are 65");
+  write_file(path, whole + "x");
+  expect_says(problem(path), "has 1 bytes after its last tensor");
 }
 
-TEST_F(Safetensors, DuplicatesHolesAndUnknownDtypes) {
-  const auto with_header = [&](std::string json, size_t data) {
-    const uint64_t size = json.size();
-    std::string bytes(reinterpret_cast<const char*>(&size), 8);
-    replace(bytes + json + std::string(data, '\0'));
-    return problem();
+// Whatever such a file says, reading it neither crashes nor leaves the mapping.
+TEST(Safetensors, AnyDamageToTheHeaderIsNamedOrHarmless) {
+  const Scratch scratch;
+  const fs::path path = scratch / "model.safetensors";
+  write_all(path);
+  const std::string whole = read_file(path);
+  uint64_t header = 0;
+  std::memcpy(&header, whole.data(), 8);
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  int refused = 0;
+  for (int round = 0; round < 600; ++round) {
+    std::string changed = whole;
+    for (unsigned k = 0; k < 1 + round % 4U; ++k)
+      changed[random() % (8 + header)] = static_cast<char>(random());
+    write_file(path, changed);
+    try {
+      const safetensors::File f(path);
+      for (const auto& [name, info] : f.tensors()) {
+        unsigned sum = 0;
+        for (const std::byte b : f.data(name)) sum += std::to_integer<unsigned>(b);
+        EXPECT_LE(sum, 255 * f.data(name).size());
+      }
+    } catch (const IoError& e) {
+      expect_says(e.what(), path.string());
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 300);
+}
+
+TEST(Safetensors, WrongHeadersAreNamed) {
+  const Scratch scratch;
+  const fs::path path = scratch / "model.safetensors";
+  const auto says = [&](const std::string& json, size_t data, const std::string& part) {
+    write_file(path, with_header(json, data));
+    expect_says(problem(path), part);
   };
-  EXPECT_NE(
-      with_header(
-          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-          4)
-          .find("tensor a is listed twice"),
-      std::string::npos);
-  EXPECT_NE(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8)
-                .find("a hole or an overlap"),
-            std::string::npos);
-  EXPECT_NE(with_header(R"({"a":{"dtype":"F31","shape":[1],"data_offsets":[0,4]}})", 4).find("dtype F31"),
-            std::string::npos);
-  EXPECT_NE(with_header(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4).find("need 8"),
-            std::string::npos);
-  EXPECT_NE(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4).find("negative"),
-            std::string::npos);
-  EXPECT_NE(with_header("[]", 0).find("no JSON object"), std::string::npos);
-  fs::remove(file());
-  EXPECT_NE(problem().find("cannot be opened"), std::string::npos);
+  const auto entry = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
+    return R"("a":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}";
+  };
+  const std::string good = entry("F32", "[1]", "[0,4]");
+  write_file(path, with_header("{" + good + "}", 4));
+  EXPECT_EQ(problem(path), "");
+
+  says("{" + good + "," + good + "}", 4, "tensor a is listed twice");
+  says("{" + entry("F32", "[1]", "[4,8]") + "}", 8, "tensor a begins at 4, expected 0: a hole or an overlap");
+  says("{" + good + R"(,"b":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})", 6,
+       "tensor b begins at 2, expected 4");
+  says("{" + good + R"(,"b":{"dtype":"F32","shape":[0],"data_offsets":[9,9]}})", 9,
+       "tensor b begins at 9, expected 4");
+  says("{" + entry("F31", "[1]", "[0,4]") + "}", 4, "tensor a: dtype F31 is not supported");
+  says("{" + entry("F4", "[8]", "[0,4]") + "}", 4, "dtype F4 is not supported");
+  says("{" + entry("F32", "[2]", "[0,4]") + "}", 4,
+       "data_offsets are [0, 4], but F32 of shape [2] needs 8 bytes");
+  says("{" + entry("F32", "[4611686018427387904,4]", "[0,0]") + "}", 0, "needs too many bytes");
+  says("{" + entry("F32", "[1]", "[4,0]") + "}", 4, "data_offsets are [4, 0]");
+  const std::string numbers = "tensor a: expected \"dtype\", \"shape\" and \"data_offsets\"";
+  says("{" + entry("F32", "[-1]", "[0,4]") + "}", 4, numbers);
+  says("{" + entry("F32", "[1.5]", "[0,6]") + "}", 6, numbers);
+  says("{" + entry("F32", "[true]", "[0,4]") + "}", 4, numbers);
+  says("{" + entry("F32", "[1]", "[0,4,4]") + "}", 4, numbers);
+  says("{" + entry("F32", "[1]", "[0]") + "}", 4, numbers);
+  says("{" + entry("F32", "[1]", "[0,18446744073709551615]") + "}", 4, numbers);
+  says(R"({"a":{"dtype":"F32","shape":[1]}})", 4, numbers);
+  says(R"({"a":{"dtype":7,"shape":[1],"data_offsets":[0,4]}})", 4, numbers);
+  says(R"({"a":3})", 0, numbers);
+  says(R"({"a":)" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}", 0, numbers);
+  says("[]", 0, "does not begin with '{'");
+  says("{\"a\":", 0, "is no JSON object");
+  write_file(path, std::string("\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10));
+  expect_says(problem(path), "its header claims 9223372036854775807 bytes, the file has 10");
+  expect_says(problem(scratch.path()), "is no safetensors file");
+  fs::remove(path);
+  expect_says(problem(path), "cannot be opened: No such file");
 }
 
-TEST_F(Safetensors, AFullDiskIsNamedAndLeavesNoFile) {
+TEST(Safetensors, AFullDiskIsNamedAndLeavesNoFile) {
+  const Scratch scratch;
   signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
   const rlimit small{4096, old.rlim_max};
   setrlimit(RLIMIT_FSIZE, &small);
-  std::string message;
-  {
-    const std::vector<safetensors::TensorInfo> big{{"big", "F32", {1 << 20}}};
-    safetensors::Writer writer(file(), big);
+  const std::string message = message_of<IoError>([&] {
+    const std::vector<TensorInfo> big{{"big", "F32", {1 << 20}}};
+    safetensors::Writer writer(scratch / "model.safetensors", big);
     const std::vector<float> data(1 << 20);
-    try {
-      writer.write("big", data.data(), data.size() * 4);
-    } catch (const IoError& e) {
-      message = e.what();
-    }
-  }
+    writer.write("big", data.data(), data.size() * 4);
+  });
   setrlimit(RLIMIT_FSIZE, &old);
-  EXPECT_NE(message.find("cannot write"), std::string::npos) << message;
-  EXPECT_TRUE(fs::is_empty(folder_));
-}
-
-TEST_F(Safetensors, AFolderWithoutWeightsIsNamed) {
-  EXPECT_THROW(HfFolder{folder_}, IoError);
-  std::ofstream(folder_ / "model.safetensors.index.json")
-      << R"({"weight_map": {"a": "model-1.safetensors"}})";
-  try {
-    const HfFolder folder(folder_);
-    ADD_FAILURE();
-  } catch (const IoError& e) {
-    EXPECT_NE(std::string(e.what()).find("model-1.safetensors"), std::string::npos);
+  expect_says(message, (scratch / "model.safetensors").string() + ": cannot write big (");
+  expect_says(message, " of its 4194304 bytes are missing): File too large");
+  EXPECT_TRUE(fs::is_empty(scratch.path()));
+  // The kernel's own full disk.
+  if (fs::exists("/dev/full")) {
+    fs::create_symlink("/dev/full", scratch / "full.part");
+    expect_says(message_of<IoError>([&] { write_all(scratch / "full"); }), "No space left on device");
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "aliquot/error.h"
 #include "tests/support/formula.h"
 
 namespace aliquot::test {
@@ -79,6 +81,60 @@ TEST(ChunkedLoss, NoTensorHoldsTheWholeBatchOfLogits) {
   at::removeCallback(handle);
   EXPECT_GT(largest, 0);
   EXPECT_LT(largest, kRows * kVocab);
+}
+
+// Embedding and head share one weight, whose gradient is the sum of both uses.
+TEST(ChunkedLoss, ATiedWeightGetsBothGradients) {
+  const at::Tensor ids = integers({kRows}, 9, kVocab);
+  const auto gradient = [&](bool chunked) {
+    Problem p = make(at::kFloat);
+    p.hidden = at::embedding(p.weight, ids).tanh();
+    (chunked ? chunked_cross_entropy(p.hidden, p.weight, p.targets) : unchunked(p)).backward();
+    return p.weight.grad();
+  };
+  EXPECT_LT(relative(gradient(true), gradient(false)), 1e-6);
+}
+
+TEST(ChunkedLoss, OnlyWhatIsTrainedGetsAGradient) {
+  const Problem whole = make(at::kFloat);
+  unchunked(whole).backward();
+  Problem p = make(at::kFloat);
+  p.weight = p.weight.detach();
+  chunked_cross_entropy(p.hidden, p.weight, p.targets).backward();
+  EXPECT_FALSE(p.weight.grad().defined());
+  EXPECT_LT(relative(p.hidden.grad(), whole.hidden.grad()), 1e-6);
+  p = make(at::kFloat);
+  p.hidden = p.hidden.detach();
+  chunked_cross_entropy(p.hidden, p.weight, p.targets).backward();
+  EXPECT_LT(relative(p.weight.grad(), whole.weight.grad()), 1e-6);
+}
+
+TEST(ChunkedLoss, RowsInOneChunkOrManyAreTheSame) {
+  for (const int64_t rows : {1, 2, 3, 5, 8}) {
+    const at::Tensor hidden = values({rows, kHidden}, 1), weight = values({kVocab, kHidden}, 2);
+    const at::Tensor targets = integers({rows}, 3, kVocab);
+    const double whole = at::cross_entropy_loss(at::linear(hidden, weight), targets).item<double>();
+    EXPECT_NEAR(chunked_cross_entropy(hidden, weight, targets).item<double>(), whole, 1e-6) << rows;
+  }
+  EXPECT_EQ(chunk_rows(50, kVocab), 13);
+  EXPECT_EQ(chunk_rows(1 << 20, 1 << 18), 8);
+  EXPECT_EQ(chunk_rows(4, int64_t{1} << 30), 1);
+}
+
+TEST(ChunkedLoss, TargetsOutsideTheVocabularyAreErrors) {
+  for (const int64_t wrong : {kVocab, int64_t{-1}, int64_t{-101}}) {
+    const Problem p = make(at::kFloat);
+    p.targets[0] = wrong;
+    EXPECT_ANY_THROW(chunked_cross_entropy(p.hidden, p.weight, p.targets)) << wrong;
+  }
+}
+
+TEST(ChunkedLoss, ASecondDerivativeIsRefused) {
+  const Problem p = make(at::kFloat);
+  const at::Tensor loss = chunked_cross_entropy(p.hidden, p.weight, p.targets);
+  EXPECT_THROW(loss.backward({}, /*retain_graph=*/true, /*create_graph=*/true), UsageError);
+  loss.backward();
+  EXPECT_TRUE(p.weight.grad().defined());
 }
 
 TEST(ChunkedLoss, WithoutTargetsItIsNaN) {
