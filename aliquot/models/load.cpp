@@ -85,7 +85,7 @@ std::optional<std::string> tied_head_problem(const HfFolder& weights, const std:
 }  // namespace
 
 LoadReport load_hf_weights(LanguageModel& model, const std::filesystem::path& folder,
-                           const LoadOptions& options) {
+                           const HfLoadOptions& options) {
   const HfFolder weights(folder);
   const c10::AutoGradMode no_grad(false);
   LoadReport report;

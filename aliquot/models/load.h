@@ -8,7 +8,7 @@
 
 namespace aliquot {
 
-struct LoadOptions {
+struct HfLoadOptions {
   bool allow_missing = false;  ///< parameters that the folder lacks keep their values
 };
 
@@ -20,6 +20,6 @@ struct LoadOptions {
 /// parameter is missing, of another shape or no floating point; tensors that the model does not have are
 /// reported.
 LoadReport load_hf_weights(LanguageModel& model, const std::filesystem::path& folder,
-                           const LoadOptions& options = {});
+                           const HfLoadOptions& options = {});
 
 }  // namespace aliquot

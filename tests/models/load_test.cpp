@@ -63,7 +63,7 @@ struct Case {
     change(tensors);
     write(scratch.path(), config, tensors);
   }
-  LoadReport load(const LoadOptions& options = {}) {
+  LoadReport load(const HfLoadOptions& options = {}) {
     return load_hf_weights(*model, scratch.path(), options);
   }
   std::string problem() {
