@@ -66,8 +66,10 @@ void Comm::broadcast(void* data, size_t bytes, int root, std::string_view what) 
 }
 
 std::shared_ptr<SharedSegment> Comm::share(size_t bytes, std::string_view what) const {
-  if (!impl_) return shm::map_segment(shm::create_memory(bytes), bytes);
-  return impl_->share(bytes, what);
+  if (impl_) return impl_->share(bytes, what);
+  const shm::Fd memory = shm::create_memory(bytes);
+  shm::reserve(memory, 0, bytes);
+  return shm::map_segment(memory, bytes);
 }
 
 Comm Comm::channel(std::string_view name) const {

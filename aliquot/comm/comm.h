@@ -1,11 +1,11 @@
 // Ranks talking to each other: the few collectives that partitioning needs, in bytes.
 //
-// `Comm` is a value handle over a c10d::Backend (shared memory for ranks of one host, Gloo otherwise) and a
-// null object for one rank, so single-process code is the same code. No collective here adds: sums are the
-// owner's
-// ([Note: arithmetic] A2). All are synchronous and must be entered by every rank in the same order; `what`
-// names the operation in errors ("reduce bucket 3 (h.0.mlp.c_fc.weight …)"). One handle is used by one thread
-// at a time: a second thread takes its own `channel()`.
+// `Comm` is a value handle: shared memory for ranks of one host, a c10d::Backend (Gloo) otherwise, and a null
+// object for one rank, so single-process code is the same code. No collective here adds: sums are the owner's
+// ([Note: arithmetic] A2). All are synchronous and must be entered by every rank in the same order and with
+// the same `what`, which names the operation in errors ("reduce bucket 3 (h.0.mlp.c_fc.weight …)"). Ranks
+// whose calls differ in operation, size or `what` are named by a CommError on all of them. One handle is used
+// by one thread at a time: a second thread takes its own `channel()`.
 //
 // Errors: CommError that says the operation, which ranks are missing, and their last words where known, when
 // a peer died (seconds) or stays silent beyond the timeout. A Comm that failed stays failed.
@@ -49,8 +49,10 @@ struct Traffic {
 
 struct CommOptions {
   std::string backend = "auto";  ///< "auto": shm if all ranks are on one host, else gloo; or "shm", "gloo"
-  std::chrono::milliseconds timeout =
-      std::chrono::minutes(10);  ///< for a silent live peer; a dead one takes seconds
+  /// For a silent live peer; a dead one takes seconds.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  /// For ranks to come: long enough for a slow file system to load LibTorch on the last of them.
+  std::chrono::milliseconds join_timeout = std::chrono::minutes(2);
 };
 
 class CommImpl;
@@ -59,8 +61,9 @@ class Comm {
  public:
   /// The null object: one rank, every collective is a copy.
   Comm();
-  /// Joins the ranks of `r`; collective. Throws CommError (who did not come), ConfigError (backend not built
-  /// in).
+  /// Joins the ranks of `r`; collective, once per process: more connections are channels. Throws CommError
+  /// (who did not come, an address that cannot be opened or reached), ConfigError (a backend that this build
+  /// or these hosts do not have).
   static Comm connect(const Rendezvous& r, const CommOptions& options = {});
   /// `world` ranks as threads of this process, connected by shared memory: for tests.
   static std::vector<Comm> threads(int world, const CommOptions& options = {});

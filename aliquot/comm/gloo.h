@@ -1,18 +1,20 @@
 // Gloo through c10d, where its headers fit the torch found; CMake picks gloo.cpp or no_gloo.cpp.
 #pragma once
 
-#include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
 
-#include <memory>
+#include <chrono>
 
-#include "aliquot/comm/comm_impl.h"
+#include "aliquot/comm/store.h"
 
 namespace aliquot {
 
 bool has_gloo();
-/// Collective. Throws ConfigError where Gloo is not built in.
-std::shared_ptr<CommImpl> connect_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                       const Rendezvous& rendezvous, const CommOptions& options);
+
+/// Collective. Listens on the interfaces that GLOO_SOCKET_IFNAME names (comma-separated), else on the
+/// loopback interface if all ranks are on one host, else where the host's name leads. Throws ConfigError
+/// where Gloo is not built in, CommError where ranks do not reach each other.
+c10::intrusive_ptr<c10d::Backend> open_gloo(const Store& store, int rank, int world,
+                                            std::chrono::milliseconds timeout, bool one_host);
 
 }  // namespace aliquot

@@ -7,8 +7,7 @@ bool has_gloo() {
   return false;
 }
 
-std::shared_ptr<CommImpl> connect_gloo(const c10::intrusive_ptr<c10d::Store>&, const Rendezvous&,
-                                       const CommOptions&) {
+c10::intrusive_ptr<c10d::Backend> open_gloo(const Store&, int, int, std::chrono::milliseconds, bool) {
   throw ConfigError(
       "this build has no Gloo (its headers were missing or did not fit the torch found; CMake's output says "
       "which): ranks must all be on one host, as one user");

@@ -43,11 +43,16 @@ std::shared_ptr<CommImpl> make_shm_comm(std::unique_ptr<shm::Group> group) {
 }
 
 std::vector<Comm> Comm::threads(int world, const CommOptions& options) {
-  const shm::Fd memory = shm::create_memory(shm::control_bytes(world));
+  const size_t bytes = shm::control_bytes(world);
+  const shm::Fd memory = shm::create_memory(bytes);
+  shm::reserve(memory, 0, bytes);
+  const auto peers = std::make_shared<const Peers>();
   std::vector<Comm> comms;
-  for (int rank = 0; rank < world; ++rank) {
-    comms.push_back(CommImpl::handle(make_shm_comm(std::make_unique<shm::Group>(
-        rank, world, shm::map_segment(memory, shm::control_bytes(world)), options.timeout))));
+  for (shm::Links& links : shm::Links::among_threads(world)) {
+    const shm::Group::Member member{static_cast<int>(comms.size()), world, options.timeout, peers};
+    auto control = links.map(memory, bytes);
+    comms.push_back(CommImpl::handle(
+        make_shm_comm(std::make_unique<shm::Group>(member, std::move(control), std::move(links)))));
   }
   return comms;
 }

@@ -1,11 +1,9 @@
-// Anonymous memory that several processes map: a memfd passed from hand to hand, so that nothing has a name
-// in a file system and nothing is left behind, however the ranks end. Torch-free.
+// Anonymous memory that several processes map: memfds, which have no name in a file system, so that nothing
+// is left behind however the ranks end. Torch-free.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
-#include <string>
 
 #include "aliquot/comm/comm.h"
 
@@ -26,22 +24,15 @@ class Fd {
   int fd_ = -1;
 };
 
-/// A sealed memfd of `bytes` zero bytes whose pages are reserved, so that a lack of memory is a CommError
-/// here and not a SIGBUS later.
+/// A memfd of `bytes` zero bytes that can neither shrink nor grow. Its pages are not there yet: see
+/// reserve(). Throws CommError, also where the machine has not as much memory.
 Fd create_memory(size_t bytes);
 
-/// Maps a memfd twice: read-only for everybody, writable for the parts one owns.
-std::shared_ptr<SharedSegment> map_segment(const Fd& fd, size_t bytes);
+/// Takes the pages of [begin, end), so that a lack of memory is a CommError here and not a SIGBUS at the
+/// first touch.
+void reserve(const Fd& memory, size_t begin, size_t end);
 
-/// A listening socket in the abstract namespace under a random name.
-struct Listener {
-  Fd socket;
-  std::string name;
-};
-Listener listen_for_peers(int backlog);
-/// Accepts `count` peers of the same user and gives each `fd`. Throws CommError after `timeout`.
-void hand_out(const Listener& listener, int fd, int count, std::chrono::milliseconds timeout);
-/// Connects to `name` and receives a descriptor.
-Fd receive_from(const std::string& name, std::chrono::milliseconds timeout);
+/// Maps a memfd twice: read-only for everybody, writable for the parts one owns.
+std::shared_ptr<SharedSegment> map_segment(const Fd& memory, size_t bytes);
 
 }  // namespace aliquot::shm
