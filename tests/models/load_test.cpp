@@ -8,6 +8,7 @@
 #include <map>
 
 #include "aliquot/error.h"
+#include "aliquot/models/save.h"
 #include "tests/checkpoint/scratch.h"
 #include "tests/support/formula.h"
 
@@ -88,6 +89,29 @@ TEST(LoadHfWeights, WhatWasWrittenComesBack) {
     c.expect_equal();
     const ModelConfig again = load_model_config(c.scratch.path().string());
     EXPECT_EQ(to_hf_config(again), to_hf_config(c.config));
+  }
+}
+
+// A rank that does not write is asked for the same values, so that gathering them may be collective.
+TEST(SaveHfWeights, EveryRankIsAskedInTheSameOrder) {
+  for (const int64_t max_shard_bytes : {kMaxShardBytes, int64_t{600}}) {
+    const Scratch scratch;
+    const auto model = make_model(tiny(false), 1), again = make_model(tiny(false), 2);
+    std::vector<std::string> writing, waiting;
+    const auto asked = [&](std::vector<std::string>& names) {
+      return [&](const std::string& name) {
+        names.push_back(name);
+        return model->named_parameters()[name];
+      };
+    };
+    save_hf_weights(*model, scratch.path(), asked(writing), max_shard_bytes);
+    save_hf_weights(*model, std::nullopt, asked(waiting), max_shard_bytes);
+    EXPECT_EQ(writing, waiting);
+    EXPECT_EQ(writing.size(), model->parameters().size());
+    load_hf_weights(*again, scratch.path());
+    for (const auto& item : model->named_parameters()) {
+      EXPECT_TRUE(item.value().equal(again->named_parameters()[item.key()])) << item.key();
+    }
   }
 }
 
