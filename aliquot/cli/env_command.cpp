@@ -86,8 +86,8 @@ std::string works(const std::string& problem) {
 void print_software(const RankInfo& rank) {
   row("aliquot", ALIQUOT_VERSION " (" ALIQUOT_BUILD_TYPE ", " ALIQUOT_COMPILER ")");
   if (rank.problem.empty()) {
-    row("torch", fmt::format("{}, kernels for {}, oneDNN {}, OpenMP {}", rank.value("torch"),
-                             rank.value("capability"), rank.value("onednn"), rank.value("openmp")));
+    row("torch", fmt::format("{}, kernels for {}, oneDNN {}", rank.value("torch"), rank.value("capability"),
+                             rank.value("onednn")));
     row("backends", rank.value("backends"));
   } else {
     row("torch", "unknown: " + rank.problem);

@@ -61,8 +61,13 @@ void on_terminate() {
 }
 
 void print_version_info() {
-  fmt::print("torch={}\ncapability={}\nonednn={}\nopenmp={}\nbackends=shm{}\n", TORCH_VERSION,
-             at::get_cpu_capability(), at::get_mkldnn_version(), at::get_openmp_version(),
+  // "Intel(R) MKL-DNN v3.12.0 (Git Hash ...)"
+  const std::string onednn = at::get_mkldnn_version();
+  const size_t version = onednn.find(" v");
+  fmt::print("torch={}\ncapability={}\nonednn={}\nbackends=shm{}\n", TORCH_VERSION, at::get_cpu_capability(),
+             version == std::string::npos
+                 ? "none"
+                 : onednn.substr(version + 2, onednn.find(' ', version + 2) - version - 2),
              has_gloo() ? ", gloo" : "");
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -74,6 +75,8 @@ void add_train_command(CLI::App& app, Invocation& invocation) {
       "Under torchrun, mpirun or srun each process joins as the rank it is told to be.\n");
   command->callback([&invocation, options] {
     invocation.run = [&invocation, options] {
+      // c10d's warnings of a peer that fails come with backtraces that would bury what failed.
+      setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
       const std::vector<std::string> ranks = rank_command(invocation.arguments);
       const Environment environment = process_environment();
       if (is_launched(environment)) become_rank(ranks);

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "aliquot/comm/exchange_sizes.h"
@@ -64,17 +65,6 @@ size_t sum(std::span<const size_t> sizes) {
   size_t total = 0;
   for (const size_t n : sizes) total += n;
   return total;
-}
-
-/// The message of what `body` throws; empty if it does not.
-template <typename Body>
-std::string problem_in(const Body& body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 }  // namespace
@@ -304,6 +294,23 @@ void Group::all_to_all(const void* in, std::span<const size_t> send, void* out, 
       }
     }
   });
+}
+
+template <typename Body>
+std::string Group::problem_in(const Body& body) const {
+  try {
+    body();
+    return "";
+  } catch (const Error& e) {
+    // A socket closes a moment before its process counts as ended.
+    for (int i = 0; i < 100; ++i) {
+      for (int r = 0; r < size(); ++r) {
+        if (member_.peers->ended(r)) return fmt::format("{} died", member_.peers->name(r));
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+    return e.what();
+  }
 }
 
 // Whether all ranks could do their part: all throw if one could not.

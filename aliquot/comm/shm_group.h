@@ -83,6 +83,9 @@ class Group {
   void wait_for_all(std::string_view what);
   void check_missing(std::string_view what, Clock::time_point start) const;
   void throw_if_aborted(std::string_view what) const;
+  /// What `body` throws, put as the death of a peer where one has died; empty if it does not throw.
+  template <typename Body>
+  std::string problem_in(const Body& body) const;
   void agree(const Purpose& purpose, std::string_view problem, std::string_view what);
   std::shared_ptr<SharedSegment> share_unguarded(size_t bytes, std::string_view what);
 

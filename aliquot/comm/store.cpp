@@ -5,7 +5,11 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <numeric>
+#include <thread>
 
 #include "aliquot/comm/listener_probe.h"
 #include "aliquot/error.h"
@@ -24,6 +28,26 @@ std::string advice(const Rendezvous& r, bool host, std::string_view error) {
   if (error.find("EADDRINUSE") == std::string_view::npos) return std::string(error);
   return fmt::format("port {} is in use, perhaps by another job; set MASTER_PORT to a free one",
                      r.master_port);
+}
+
+/// The ranks whose keys are not there within the store's timeout. Asks again and again: a wait of the store's
+/// own that runs out says so on standard error, at length.
+std::vector<int> wait_for_keys(const Store& store, int world, std::string_view name) {
+  using namespace std::chrono_literals;
+  const auto deadline = std::chrono::steady_clock::now() + store->getTimeout();
+  std::vector<int> missing(static_cast<size_t>(world));
+  std::iota(missing.begin(), missing.end(), 0);
+  for (auto pause = 200us;; pause = std::min<std::chrono::microseconds>(pause * 2, 20ms)) {
+    std::erase_if(missing, [&](int r) { return store->check({key(name, r)}); });
+    if (missing.empty() || std::chrono::steady_clock::now() >= deadline) return missing;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+std::vector<std::string> read_all(const Store& store, int world, std::string_view name) {
+  std::vector<std::string> all;
+  for (int r = 0; r < world; ++r) all.push_back(to_text(store->get(key(name, r))));
+  return all;
 }
 
 }  // namespace
@@ -54,24 +78,16 @@ Store open_store(const Rendezvous& r, std::chrono::milliseconds timeout) {
 
 std::vector<std::string> collect(const Store& store, int rank, int world, std::string_view name,
                                  std::string_view own) {
-  std::vector<std::string> all;
   try {
     store->set(key(name, rank), to_bytes(own));
-    for (int r = 0; r < world; ++r) all.push_back(to_text(store->get(key(name, r))));
-    return all;
-  } catch (const std::exception& e) {
-    std::vector<int> missing;
-    try {
-      for (int r = 0; r < world; ++r) {
-        if (!store->check({key(name, r)})) missing.push_back(r);
-      }
-    } catch (const std::exception&) {
-      throw CommError(fmt::format("rank {}: the rendezvous ended while ranks joined; did rank 0 fail? ({})",
-                                  rank, e.what()));
-    }
+    std::vector<int> missing = wait_for_keys(store, world, name);
+    if (missing.empty()) return read_all(store, world, name);
     throw CommError(fmt::format("rank {}: after {:.1f} s these ranks of {} have not joined: {}", rank,
                                 std::chrono::duration<double>(store->getTimeout()).count(), world,
                                 fmt::join(missing, ", ")));
+  } catch (const c10::Error& e) {
+    throw CommError(fmt::format("rank {}: the rendezvous ended while ranks joined; did rank 0 fail? ({})",
+                                rank, e.what_without_backtrace()));
   }
 }
 

@@ -59,7 +59,7 @@ TEST(CommandLine, LinksNoTorch) {
   const Outcome libraries = run({"/usr/bin/ldd", program("aliquot")});
   ASSERT_EQ(libraries.code, 0) << libraries.err;
   ASSERT_TRUE(contains(libraries.out, "libc.so"));
-  for (const char* library : {"torch", "c10", "gomp", "mkl"})
+  for (const char* library : {"libtorch", "libc10", "gomp", "mkl"})
     EXPECT_FALSE(contains(libraries.out, library)) << libraries.out;
 }
 

@@ -5,9 +5,7 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <map>
 #include <string>
-#include <thread>
 
 #include "aliquot/comm/comm.h"
 #include "aliquot/error.h"
@@ -15,8 +13,6 @@
 
 namespace aliquot {
 namespace {
-
-using namespace std::chrono_literals;
 
 void exchange(const Comm& comm, unsigned seed) {
   test::run_collectives(comm, seed, 60, 600'000);
@@ -27,9 +23,8 @@ void exchange(const Comm& comm, unsigned seed) {
 }
 
 [[noreturn]] void loop(const Comm& comm, int victim, int signal) {
-  std::vector<std::byte> all(static_cast<size_t>(comm.size()) * 1000);
   for (int i = 0;; ++i) {
-    comm.all_gather(all.data(), all.data(), 0, "publish");
+    comm.barrier("publish");
     if (i == 20 && comm.rank() == victim) raise(signal);
   }
 }
@@ -70,7 +65,7 @@ int number(const char* name) {
 }  // namespace
 }  // namespace aliquot
 
-// comm_rank BACKEND TIMEOUT_MS TASK [ARGUMENT]
+// comm_rank BACKEND TIMEOUT_MS JOIN_TIMEOUT_MS TASK [ARGUMENT]
 int main(int argc, char** argv) {
   using namespace aliquot;
   Rendezvous r;
@@ -78,13 +73,14 @@ int main(int argc, char** argv) {
   r.world = r.local_world = number("WORLD_SIZE");
   r.master_port = number("MASTER_PORT");
   r.source = "RANK";
-  const std::chrono::milliseconds timeout(std::stoi(argv[2]));
+  const std::chrono::milliseconds timeout(std::stoi(argv[2])), join_timeout(std::stoi(argv[3]));
   try {
     const auto start = std::chrono::steady_clock::now();
-    const Comm comm = Comm::connect(r, {.backend = argv[1], .timeout = timeout, .join_timeout = 20s});
+    const Comm comm =
+        Comm::connect(r, {.backend = argv[1], .timeout = timeout, .join_timeout = join_timeout});
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     fmt::print("{} {:.1f}\n", comm.backend(), took.count());
-    run(comm, argv[3], argc > 4 ? argv[4] : "");
+    run(comm, argv[4], argc > 5 ? argv[5] : "");
   } catch (const std::exception& e) {
     fmt::print(stderr, "{}\n", e.what());
     return 3;
