@@ -159,6 +159,8 @@ struct Config {
   std::optional<DType> buffer_dtype;
   std::vector<std::string> keep_fp32;  ///< "aliquot": {"keep_fp32": [...]}: substrings of names kept in fp32
 
+  int64_t replica_check_interval = 100;  ///< "aliquot": steps between comparisons of replicas; 0: never
+
   std::optional<int64_t> steps_per_print;
   bool wall_clock_breakdown = false;
   MonitorConfig tensorboard, csv_monitor;

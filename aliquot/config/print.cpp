@@ -190,6 +190,8 @@ Json config_json(const Config& c) {
   put(root, "tensorboard", c.tensorboard);
   put(root, "csv_monitor", c.csv_monitor);
   if (!c.keep_fp32.empty()) root["aliquot"]["keep_fp32"] = c.keep_fp32;
+  if (c.replica_check_interval != Config().replica_check_interval)
+    root["aliquot"]["replica_check_interval"] = c.replica_check_interval;
   return root;
 }
 

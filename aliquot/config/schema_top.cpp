@@ -169,6 +169,10 @@ Section aliquot_block() {
   s.keys = {
       texts("keep_fp32", "[]", "parameters whose name holds one of these stay fp32 in a 16-bit model",
             to(&Config::keep_fp32)),
+      integer("replica_check_interval", "100",
+              "steps between comparisons of what the ranks hold alike (stages 0 to 2); 0: never",
+              to(&Config::replica_check_interval))
+          .in(at_least(0)),
   };
   return s;
 }

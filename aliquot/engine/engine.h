@@ -36,6 +36,8 @@ struct EngineState;
 
 struct EngineOptions {
   std::vector<ParamGroup> groups;  ///< beyond the default group of the config's optimizer
+  std::vector<NamedTensor>
+      buffers;  ///< rank 0's are copied to the other ranks at every boundary; see buffers_of (module.h)
   std::function<void(bool train)>
       set_training;  ///< called by train() and eval(); see parameters_of (module.h)
   int64_t nonfinite_loss_limit =

@@ -18,6 +18,7 @@ EngineState::EngineState(std::vector<NamedTensor> named, const Config& config_, 
       comm(std::move(comm_)),
       options(std::move(options_)),
       placement(Placement::of_stage(config_.zero.stage)),
+      buffers(std::move(options.buffers)),
       accumulation_steps(std::max<int64_t>(config_.gradient_accumulation_steps, 1)) {
   if (!config.optimizer) {
     throw ConfigError(
@@ -112,14 +113,15 @@ void EngineState::check_same_model() const {
     text +=
         fmt::format("{}:{}:{}:{}:{}:{};", p.name, p.numel, p.ndim, name_of(p.dtype), p.trainable, p.group);
   }
+  text += buffers.description();
   const uint64_t mine = std::hash<std::string>{}(text);
   std::vector<uint64_t> all(static_cast<size_t>(comm.size()));
   comm.all_gather(&mine, all.data(), sizeof(mine), "compare models");
   for (size_t r = 0; r < all.size(); ++r) {
     if (all[r] != mine) {
       throw UsageError(fmt::format(
-          "rank {} has another model than rank {}: names, shapes, dtypes, requires_grad and groups "
-          "must be the same on every rank",
+          "rank {} has another model than rank {}: names, shapes, dtypes, requires_grad, groups and "
+          "buffers must be the same on every rank",
           comm.rank(), r));
     }
   }

@@ -19,6 +19,13 @@ inline std::vector<NamedTensor> parameters_of(const torch::nn::Module& module) {
   return parameters;
 }
 
+/// Its buffers by name, for EngineOptions::buffers.
+inline std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> buffers;
+  for (const auto& item : module.named_buffers()) buffers.push_back({item.key(), item.value()});
+  return buffers;
+}
+
 /// Casts the module's floating-point buffers to `config.buffer_dtype`; without one they keep their dtype, as
 /// integers always do.
 inline void cast_buffers(torch::nn::Module& module, const Config& config) {

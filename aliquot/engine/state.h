@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "aliquot/engine/buffers.h"
 #include "aliquot/engine/engine.h"
 #include "aliquot/engine/hooks.h"
 #include "aliquot/engine/updater.h"
@@ -63,6 +64,7 @@ struct EngineState {
   std::unique_ptr<LossScaler> scaler;
   std::unique_ptr<Schedule> schedule;
   std::unique_ptr<GradientHooks> hooks;
+  BufferSync buffers;
 
   // The accumulation window.
   int64_t accumulation_steps = 1;

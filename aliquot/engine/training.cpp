@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "aliquot/engine/replica_check.h"
 #include "aliquot/engine/state.h"
 #include "aliquot/error.h"
 #include "aliquot/log.h"
@@ -137,6 +138,10 @@ bool EngineState::boundary_step() {
   } else {
     ++skipped_steps;
     report.skip_reason = describe_skip(verdict);
+  }
+  buffers.broadcast(comm);
+  if (config.replica_check_interval > 0 && global_steps % config.replica_check_interval == 0) {
+    check_replicas(*layout, pager->store(), *updater, parameters.names, comm);
   }
   std::string scale_change;
   try {

@@ -45,7 +45,7 @@ TEST(ResolvedJson, EveryOtherKey) {
   expect_round_trip(R"("gradient_clipping": 0, "gradient_allreduce_op": "sum", "prescale_gradients": true,
       "gradient_predivide_factor": 4, "communication_data_type": "fp32", "data_types": {"grad_accum_dtype": "bf16", "buffer_dtype": "fp16"},
       "steps_per_print": 7, "wall_clock_breakdown": true, "tensorboard": {"enabled": true, "output_path": "a\"ü"},
-      "csv_monitor": {"job_name": "x"}, "aliquot": {"keep_fp32": ["norm", "bias"]},
+      "csv_monitor": {"job_name": "x"}, "aliquot": {"keep_fp32": ["norm", "bias"], "replica_check_interval": 7},
       "fp16": {"enabled": true, "loss_scale": 0.5, "initial_scale_power": 3, "loss_scale_window": 4, "hysteresis": 5,
                "consecutive_hysteresis": true, "min_loss_scale": 2}, "bf16": {"check_grad_overflow": false})");
   expect_round_trip(

@@ -9,6 +9,7 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -274,7 +275,7 @@ TEST_P(Pains, C4_TheNormIsTheWholeOneOnEveryRank) {
 TEST_P(Pains, D1_F4_ExpertsThatOnlySomeRanksUse) {
   run_ranks(2, [&](const Comm& comm) {
     std::vector<NamedTensor> experts;
-    for (int e = 0; e < 3; ++e) experts.push_back({"expert." + std::to_string(e), param({9}, 1.0)});
+    for (int e = 0; e < 3; ++e) experts.push_back({fmt::format("expert.{}", e), param({9}, 1.0)});
     Engine engine(experts, sgd(GetParam()), comm, quiet());
     // Rank 0 chooses expert 0, rank 1 expert 1; nobody expert 2.
     engine.backward((experts[static_cast<size_t>(comm.rank())].tensor * 2.0).sum());
@@ -308,7 +309,7 @@ TEST_P(Pains, E1_E4_E5_E7_OddEmptyAndScalarParameters) {
   for (const int world : {1, 2, 3, 4}) {
     run_ranks(world, [&](const Comm& comm) {
       std::vector<NamedTensor> params;
-      for (const int64_t n : {5, 3, 1, 7, 64}) params.push_back({"p" + std::to_string(n), param({n}, 0.0)});
+      for (const int64_t n : {5, 3, 1, 7, 64}) params.push_back({fmt::format("p{}", n), param({n}, 0.0)});
       params.push_back({"scalar", param({}, 0.0)});
       params.push_back({"square", param({1, 1}, 0.0)});
       params.push_back({"empty", param({4, 0}, 0.0)});
@@ -436,7 +437,7 @@ TEST_P(Pains, K13_TwoEnginesInOneProcess) {
 TEST_P(Pains, J5_GroupsHaveTheirOwnRates) {
   run_ranks(2, [&](const Comm& comm) {
     std::vector<NamedTensor> params;
-    for (int i = 0; i < 6; ++i) params.push_back({"p" + std::to_string(i), param({5}, 1.0)});
+    for (int i = 0; i < 6; ++i) params.push_back({fmt::format("p{}", i), param({5}, 1.0)});
     EngineOptions options = quiet();
     ParamGroup slow, none;
     slow.names = {"p1", "p4"};
@@ -468,6 +469,55 @@ TEST_P(Pains, H3_NamesKeptInFp32) {
   engine.backward(at::linear(norm.to(at::kBFloat16).unsqueeze(0), weight).sum());
   engine.step();
   EXPECT_TRUE(engine.was_step_applied());
+}
+
+// As batch normalisation leaves them: statistics of each rank's own data.
+TEST_P(Pains, H4_BuffersAreRankZerosAtEveryBoundary) {
+  run_ranks(2, [&](const Comm& comm) {
+    at::Tensor w = param({4}, 1.0), mean = at::zeros({3, 2}, at::kDouble).t(),
+               batches = at::zeros({}, at::kLong);
+    EngineOptions options = quiet();
+    options.buffers = {{"bn.running_mean", mean}, {"bn.num_batches_tracked", batches}};
+    Engine engine({{"w", w}}, sgd(GetParam()), comm, options);
+    for (int step = 1; step <= 3; ++step) {
+      engine.backward(w.sum());
+      if (step != 2) {
+        mean.fill_(10 * step + comm.rank());
+        batches.add_(1);
+      }
+      engine.step();
+      const int last = step == 2 ? 1 : step;
+      EXPECT_TRUE(mean.equal(at::full({2, 3}, 10.0 * last, at::kDouble))) << mean;
+      EXPECT_EQ(batches.item<int64_t>(), step == 1 ? 1 : step - 1);
+    }
+    EXPECT_EQ(mean.scalar_type(), at::kDouble);
+    EXPECT_EQ(batches.scalar_type(), at::kLong);
+  });
+}
+
+TEST_P(Pains, ReplicasThatDifferAreNamed) {
+  if (GetParam() == 3) GTEST_SKIP() << "nothing is replicated";
+  std::atomic<int> named{0};
+  run_ranks(3, [&](const Comm& comm) {
+    at::Tensor w = param({4}, 1.0), v = param({9}, 1.0).set_requires_grad(false);
+    Config config = sgd(GetParam());
+    config.replica_check_interval = 2;
+    Engine engine({{"layer.w", w}, {"layer.frozen", v}}, config, comm, quiet());
+    const auto step = [&] {
+      engine.backward((w * v[0]).sum());
+      engine.step();
+    };
+    step();
+    step();
+    if (comm.rank() == 2) *const_cast<float*>(v.const_data_ptr<float>() + 8) = 1.5F;
+    step();
+    const std::string error = message_of(step);
+    EXPECT_NE(error.find("layer.frozen"), std::string::npos) << error;
+    EXPECT_NE(error.find("rank 2 differs from rank 0"), std::string::npos) << error;
+    EXPECT_FALSE(engine.is_usable());
+    ++named;
+  });
+  EXPECT_EQ(named, 3);
 }
 
 TEST_P(Pains, MisuseIsNamed) {
@@ -552,7 +602,7 @@ TEST_P(Pains, AccessorsRoundTrip) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Stages, Pains, testing::Range(0, 4),
-                         [](const auto& info) { return "stage" + std::to_string(info.param); });
+                         [](const auto& info) { return fmt::format("stage{}", info.param); });
 
 TEST(Threads, FourThreadsEvaluateOneStage3Model) {
   at::set_num_threads(1);
