@@ -18,6 +18,11 @@ std::atomic<bool>& poison_flag() {
   return flag;
 }
 
+std::atomic<bool>& guard_flag() {
+  static std::atomic<bool> flag{asked_for("pager")};
+  return flag;
+}
+
 }  // namespace
 
 bool poisoning() {
@@ -25,6 +30,13 @@ bool poisoning() {
 }
 void set_poisoning(bool on) {
   poison_flag() = on;
+}
+
+bool guarding() {
+  return guard_flag();
+}
+void set_guarding(bool on) {
+  guard_flag() = on;
 }
 
 void poison(void* data, int64_t bytes) {

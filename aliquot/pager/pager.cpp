@@ -29,6 +29,7 @@ std::shared_ptr<Pager> Pager::create(std::shared_ptr<const Layout> layout, std::
   std::shared_ptr<Pager> pager(
       new Pager(std::move(layout), std::move(tensors), std::move(names), std::move(store), options, rank));
   pager->adopt_storages();
+  pager->watch_faults();
   observer::attach();
   return pager;
 }
@@ -99,6 +100,21 @@ void Pager::adopt_storages() {
       point_params(u, nullptr);
     }
   }
+}
+
+void Pager::watch_faults() {
+  std::vector<faults::Region> regions;
+  for (int u = 0; u < static_cast<int>(pages_.size()); ++u) {
+    const std::byte* base = store_->mapped(u);
+    if (base == nullptr) continue;
+    const Unit& unit = layout_->unit(u);
+    for (const Segment& segment : unit.segments) {
+      regions.push_back({base + segment.offset * size_of(unit.dtype), segment.numel * size_of(unit.dtype),
+                         fmt::format("parameter {} (unit {}, rank {})",
+                                     names_[static_cast<size_t>(segment.param)], u, rank_)});
+    }
+  }
+  if (!regions.empty()) watch_ = std::make_unique<faults::Watch>(std::move(regions));
 }
 
 std::string Pager::released_text(int param) const {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "aliquot/layout/layout.h"
+#include "aliquot/pager/faults.h"
 #include "aliquot/pager/predictor.h"
 #include "aliquot/pager/unit_store.h"
 
@@ -96,6 +97,7 @@ class Pager : public std::enable_shared_from_this<Pager> {
   Pager(std::shared_ptr<const Layout> layout, std::vector<at::Tensor> tensors, std::vector<std::string> names,
         std::unique_ptr<UnitStore> store, const PagerOptions& options, int rank);
   void choose_persistent();
+  void watch_faults();
   void adopt_storages();
   void gather_locked(std::unique_lock<std::mutex>& lock, int u);
   void release_locked(int u);
@@ -108,6 +110,7 @@ class Pager : public std::enable_shared_from_this<Pager> {
   std::vector<at::Tensor> tensors_;
   std::vector<std::string> names_;
   std::unique_ptr<UnitStore> store_;
+  std::unique_ptr<faults::Watch> watch_;
   PagerOptions options_;
   int rank_;
 

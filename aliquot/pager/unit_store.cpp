@@ -8,9 +8,12 @@
 #include "aliquot/error.h"
 #include "aliquot/memory/buffer.h"
 #include "aliquot/memory/debug.h"
+#include "aliquot/pager/faults.h"
 
 namespace aliquot {
 namespace {
+
+constexpr int64_t kPage = 4096;
 
 size_t at(int unit) {
   return static_cast<size_t>(unit);
@@ -59,12 +62,14 @@ class ReplicatedStore final : public StoreBase {
 };
 
 // Bytes of one unit within a slab that holds all of them, each starting on kAlignment.
+// Guarded units start on pages.
 std::vector<size_t> offsets_of(const Layout& layout, bool slices, size_t& total) {
+  const int64_t alignment = debug::guarding() && !slices ? kPage : kAlignment;
   std::vector<size_t> offsets;
   total = 0;
   for (int u = 0; u < static_cast<int>(layout.units().size()); ++u) {
     offsets.push_back(total);
-    total += static_cast<size_t>(slices ? layout.slice_bytes(u) : layout.unit_bytes(u));
+    total += static_cast<size_t>(round_up(slices ? layout.slice_bytes(u) : layout.unit_bytes(u), alignment));
   }
   return offsets;
 }
@@ -75,10 +80,11 @@ class SegmentStore final : public StoreBase {
                std::shared_ptr<SharedSegment> segment)
       : StoreBase(std::move(layout), std::move(comm), std::move(meter)),
         segment_(std::move(segment)),
+        guarded_(debug::guarding()),
         gathered_(at(units()), false) {
     size_t total = 0;
     offsets_ = offsets_of(*layout_, false, total);
-    own_bytes_ = static_cast<int64_t>(total) / comm_.size();
+    for (int u = 0; u < units(); ++u) own_bytes_ += layout_->slice_bytes(u);
     meter_->add(Kind::params, Place::host, own_bytes_);
   }
   ~SegmentStore() override {
@@ -91,21 +97,31 @@ class SegmentStore final : public StoreBase {
   }
   std::byte* whole(int) override { return nullptr; }
   const std::byte* gather(int u) override {
-    if (!gathered_[at(u)]) meter_->add(Kind::gathered, Place::host, layout_->unit_bytes(u));
+    if (!gathered_[at(u)]) {
+      meter_->add(Kind::gathered, Place::host, layout_->unit_bytes(u));
+      if (guarded_) faults::open(readable(u), layout_->unit_bytes(u));
+    }
     gathered_[at(u)] = true;
-    return segment_->read() + offsets_[at(u)];
+    return readable(u);
   }
   void release(int u) override {
-    if (gathered_[at(u)]) meter_->remove(Kind::gathered, Place::host, layout_->unit_bytes(u));
+    if (gathered_[at(u)]) {
+      meter_->remove(Kind::gathered, Place::host, layout_->unit_bytes(u));
+      if (guarded_) faults::close(readable(u), layout_->unit_bytes(u));
+    }
     gathered_[at(u)] = false;
   }
   bool is_gathered(int u) const override { return gathered_[at(u)]; }
   bool gathers_collectively() const override { return false; }
   void refresh(int) override { comm_.barrier("publish"); }
   void publish(bool) override { comm_.barrier("publish"); }
+  const std::byte* mapped(int u) const override { return readable(u); }
 
  private:
+  const std::byte* readable(int u) const { return segment_->read() + offsets_[at(u)]; }
+
   std::shared_ptr<SharedSegment> segment_;
+  bool guarded_;
   std::vector<size_t> offsets_;
   std::vector<bool> gathered_;
   int64_t own_bytes_ = 0;

@@ -45,6 +45,9 @@ class UnitStore {
   /// Collective: the same for one unit, after this rank's slice, or the whole where replicated, was written.
   virtual void refresh(int unit) = 0;
 
+  /// Where unit `unit` is always mapped, gathered or not; null if it is not.
+  virtual const std::byte* mapped(int) const { return nullptr; }
+
   /// Whether a gather needs other ranks to take part.
   virtual bool gathers_collectively() const = 0;
 };

@@ -117,8 +117,12 @@ class StageMatrix : public testing::TestWithParam<int> {
   void SetUp() override {
     at::set_num_threads(1);
     debug::set_poisoning(true);
+    debug::set_guarding(true);
   }
-  void TearDown() override { debug::set_poisoning(false); }
+  void TearDown() override {
+    debug::set_poisoning(false);
+    debug::set_guarding(false);
+  }
 };
 
 // |ΔG| ≤ 2·N·K·2⁻²⁴·Σ|g|: G is an average here, and Σ|g| is at least |G|·N·K, so the bound is checked against
