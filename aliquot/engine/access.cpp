@@ -72,16 +72,14 @@ at::Tensor collect_local(const EngineState& s, int param, const Source& source) 
 Source from_master(EngineState& s, int param) {
   const int u = s.layout->segment_of(param).unit;
   return [&s, u](const Piece& piece, float* out) {
-    std::memcpy(out, s.updater->master(u, piece.unit_offset),
-                static_cast<size_t>(piece.numel) * sizeof(float));
+    s.updater->states().read(Column::master, u, piece.unit_offset, {out, static_cast<size_t>(piece.numel)});
   };
 }
 
-Source from_moment(EngineState& s, int param, int index) {
+Source from_moment(EngineState& s, int param, Column moment) {
   const int u = s.layout->segment_of(param).unit;
-  return [&s, u, index](const Piece& piece, float* out) {
-    std::memcpy(out, s.updater->moment(index, u, piece.unit_offset),
-                static_cast<size_t>(piece.numel) * sizeof(float));
+  return [&s, u, moment](const Piece& piece, float* out) {
+    s.updater->states().read(moment, u, piece.unit_offset, {out, static_cast<size_t>(piece.numel)});
   };
 }
 
@@ -104,10 +102,10 @@ const at::Tensor& tensor(const EngineState& s, int param) {
   return s.parameters.tensors[static_cast<size_t>(param)];
 }
 
-int moment_index(const EngineState& s, std::string_view state) {
+Column moment_called(const EngineState& s, std::string_view state) {
   const std::vector<std::string> names = moment_names(*s.config.optimizer);
   for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i] == state) return static_cast<int>(i);
+    if (names[i] == state) return i == 0 ? Column::moment1 : Column::moment2;
   }
   throw UsageError(
       fmt::format("the optimizer has no state called {}; it has: {}", state, fmt::join(names, ", ")));
@@ -181,11 +179,11 @@ std::optional<at::Tensor> Engine::full_grad(std::string_view name) {
 std::optional<at::Tensor> Engine::full_optimizer_state(std::string_view name, std::string_view state) {
   EngineState& s = *state_;
   const int param = s.find(name);
-  const int m = moment_index(s, state);
+  const Column moment = moment_called(s, state);
   if (!trainable(s, param)) return std::nullopt;
   const c10::AutoGradMode no_grad(false);
   at::Tensor out = like(tensor(s, param));
-  collect(s, param, s.updater->replicated(), from_moment(s, param, m), out.mutable_data_ptr<float>());
+  collect(s, param, s.updater->replicated(), from_moment(s, param, moment), out.mutable_data_ptr<float>());
   return out;
 }
 
@@ -212,9 +210,9 @@ std::optional<at::Tensor> Engine::local_grad(std::string_view name) {
 std::optional<at::Tensor> Engine::local_optimizer_state(std::string_view name, std::string_view state) {
   EngineState& s = *state_;
   const int param = s.find(name);
-  const int m = moment_index(s, state);
+  const Column moment = moment_called(s, state);
   if (!trainable(s, param)) return std::nullopt;
-  return collect_local(s, param, from_moment(s, param, m));
+  return collect_local(s, param, from_moment(s, param, moment));
 }
 
 void Engine::set_full_param(std::string_view name, const at::Tensor& value) {
@@ -238,15 +236,14 @@ void Engine::set_full_optimizer_state(std::string_view name, std::string_view st
                                       const at::Tensor& value) {
   EngineState& s = *state_;
   const int param = s.find(name);
-  const int m = moment_index(s, state);
+  const Column moment = moment_called(s, state);
   if (!trainable(s, param))
     throw UsageError(fmt::format("set_full_optimizer_state: parameter {} is frozen", name));
   const c10::AutoGradMode no_grad(false);
   const int u = s.layout->segment_of(param).unit;
   scatter(s, param, s.updater->replicated(), ordered(std::string(name), tensor(s, param), value),
           [&](const Piece& piece, const float* from) {
-            std::memcpy(s.updater->moment(m, u, piece.unit_offset), from,
-                        static_cast<size_t>(piece.numel) * sizeof(float));
+            s.updater->states().write(moment, u, piece.unit_offset, {from, static_cast<size_t>(piece.numel)});
           });
 }
 
@@ -261,8 +258,7 @@ void EngineState::write_param(int param, const at::Tensor& value) {
   comm.barrier("write a parameter");  // nobody reads it any more
   if (trainable(*this, param)) {
     scatter(*this, param, updater->replicated(), value, [&](const Piece& piece, const float* from) {
-      std::memcpy(updater->master(u, piece.unit_offset), from,
-                  static_cast<size_t>(piece.numel) * sizeof(float));
+      updater->states().write(Column::master, u, piece.unit_offset, {from, static_cast<size_t>(piece.numel)});
     });
   }
   scatter(*this, param, whole, value, [&](const Piece& piece, const float* from) {

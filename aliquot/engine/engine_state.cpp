@@ -81,8 +81,10 @@ void EngineState::build(std::vector<NamedTensor> named) {
                          .persistence_threshold = zero.stage3_param_persistence_threshold,
                          .model_persistence_threshold = zero.stage3_model_persistence_threshold},
                         comm.rank());
-  updater = std::make_unique<Updater>(layout, placement, *config.optimizer, parameters.specs, filled,
-                                      comm.rank(), meter);
+  auto states = std::make_unique<OptimizerStates>(layout, placement, moment_count(*config.optimizer), filled,
+                                                  comm.rank(), meter);
+  updater = std::make_unique<Updater>(layout, placement, *config.optimizer, parameters.specs,
+                                      std::move(states), comm.rank());
   // A gather that all ranks must enter cannot wait behind a reduction that they must enter too: that one gets
   // a thread.
   const bool overlap = zero.overlap_comm || filled.gathers_collectively();

@@ -35,10 +35,14 @@ void check_replicas(const Layout& layout, UnitStore& store, Updater& updater,
   for (int u = 0; u < static_cast<int>(layout.units().size()); ++u) {
     const std::byte* whole = store.whole(u);
     if (whole == nullptr) continue;
-    const bool masters = updater.replicated() && layout.unit(u).trainable;
-    own.push_back(masters ? sum_of(reinterpret_cast<const std::byte*>(updater.master(u, 0)),
-                                   layout.unit(u).padded_numel * 4)
-                          : sum_of(whole, layout.unit_bytes(u)));
+    if (!updater.replicated() || !layout.unit(u).trainable) {
+      own.push_back(sum_of(whole, layout.unit_bytes(u)));
+      continue;
+    }
+    updater.states().visit({&u, 1}, [&](std::span<const StateWindow> windows) {
+      own.push_back(
+          sum_of(reinterpret_cast<const std::byte*>(windows[0].master), windows[0].range.numel() * 4));
+    });
   }
   if (own.empty() || comm.size() == 1) return;
   std::vector<uint64_t> all(own.size() * static_cast<size_t>(comm.size()));

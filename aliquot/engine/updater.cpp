@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "aliquot/optim/optimizer.h"
 
@@ -18,37 +17,41 @@ size_t at(int i) {
 // Elements a thread updates at a time: small enough to balance two threads, large enough to amortise a call.
 constexpr int64_t kTile = 1 << 16;
 
+kernels::Slice tile_of(const kernels::Slice& whole, int64_t begin, int64_t n) {
+  kernels::Slice tile = whole;
+  tile.master += begin;
+  tile.grad = static_cast<const std::byte*>(whole.grad) + begin * size_of(whole.grad_dtype);
+  if (whole.moment1 != nullptr) tile.moment1 += begin;
+  if (whole.moment2 != nullptr) tile.moment2 += begin;
+  if (whole.publish != nullptr)
+    tile.publish = static_cast<std::byte*>(whole.publish) + begin * size_of(whole.publish_dtype);
+  tile.n = n;
+  return tile;
+}
+
 }  // namespace
 
 Updater::Updater(std::shared_ptr<const Layout> layout, Placement placement, const OptimizerConfig& optimizer,
-                 std::vector<ParamSpec> specs, UnitStore& store, int rank, std::shared_ptr<Meter> meter)
+                 std::vector<ParamSpec> specs, std::unique_ptr<OptimizerStates> states, int rank)
     : layout_(std::move(layout)),
       placement_(placement),
       optimizer_(optimizer),
       specs_(std::move(specs)),
-      store_(store),
+      states_(std::move(states)),
       rank_(rank),
-      moments_(moment_count(optimizer)),
       steps_(specs_.size(), 0) {
-  for (int u = 0; u < static_cast<int>(layout_->units().size()); ++u) {
-    const Unit& unit = layout_->unit(u);
-    UnitState& state = units_.emplace_back();
-    if (!unit.trainable) continue;
-    const int64_t bytes = held(u).numel() * 4;
-    if (unit.dtype != DType::fp32) state.master = Buffer(meter, Kind::master, bytes);
-    for (int m = 0; m < moments_; ++m) state.moment[m] = Buffer(meter, Kind::moments, bytes);
-    if (unit.dtype != DType::fp32) master_from_published(u, held(u).begin, held(u).numel());
-    if (const float initial = initial_moment(optimizer_); initial != 0) {
-      // Pieces only: padding stays zero (A7).
-      for (const Piece& piece : all_pieces(u)) {
-        std::fill_n(moment(0, u, piece.unit_offset), piece.numel, initial);
-      }
-    }
-  }
+  if (const float initial = initial_moment(optimizer_); initial != 0) fill_moments(initial);
 }
 
-Range Updater::held(int u) const {
-  return replicated() ? Range{0, layout_->unit(u).padded_numel} : layout_->slice(u, rank_);
+// Pieces only: padding stays zero (A7).
+void Updater::fill_moments(float value) {
+  for (int u = 0; u < static_cast<int>(layout_->units().size()); ++u) {
+    if (!layout_->unit(u).trainable) continue;
+    for (const Piece& piece : all_pieces(u)) {
+      const std::vector<float> values(static_cast<size_t>(piece.numel), value);
+      states_->write(Column::moment1, u, piece.unit_offset, values);
+    }
+  }
 }
 
 std::vector<Piece> Updater::all_pieces(int u) const {
@@ -61,54 +64,42 @@ std::vector<Piece> Updater::all_pieces(int u) const {
   return pieces;
 }
 
-std::byte* Updater::published(int u, int64_t unit_offset) {
-  const int64_t size = size_of(layout_->unit(u).dtype);
-  if (std::byte* whole = store_.whole(u)) return whole + unit_offset * size;
-  return store_.slice(u) + (unit_offset - layout_->slice(u, rank_).begin) * size;
-}
-
-float* Updater::master(int u, int64_t unit_offset) {
-  if (layout_->unit(u).dtype == DType::fp32) return reinterpret_cast<float*>(published(u, unit_offset));
-  return units_[at(u)].master.as<float>() + unit_offset - held(u).begin;
-}
-
-float* Updater::moment(int index, int u, int64_t unit_offset) {
-  return units_[at(u)].moment[index].as<float>() + unit_offset - held(u).begin;
-}
-
-void Updater::publish_from_master(int u, int64_t unit_offset, int64_t numel) {
-  const DType dtype = layout_->unit(u).dtype;
-  if (dtype != DType::fp32) kernels::narrow(master(u, unit_offset), published(u, unit_offset), dtype, numel);
-}
-
-void Updater::master_from_published(int u, int64_t unit_offset, int64_t numel) {
-  const DType dtype = layout_->unit(u).dtype;
-  if (dtype != DType::fp32) kernels::widen(published(u, unit_offset), dtype, master(u, unit_offset), numel);
-}
-
-std::vector<Updater::Work> Updater::work(const Reducer& reducer) const {
-  std::vector<Work> work;
+std::vector<int> Updater::units_with_work(const Reducer& reducer) const {
+  std::vector<int> units;
   for (int u = 0; u < static_cast<int>(layout_->units().size()); ++u) {
-    if (!layout_->unit(u).trainable) continue;
-    for (const Piece& piece : all_pieces(u)) {
-      const int param = layout_->segment({u, piece.segment}).param;
-      if (reducer.used(param)) work.push_back({u, param, piece.unit_offset, piece.numel});
+    const Unit& unit = layout_->unit(u);
+    if (!unit.trainable) continue;
+    const auto used = [&](const Segment& segment) { return reducer.used(segment.param); };
+    if (std::any_of(unit.segments.begin(), unit.segments.end(), used)) units.push_back(u);
+  }
+  return units;
+}
+
+std::vector<Updater::Work> Updater::work(std::span<const StateWindow> windows, const Reducer& reducer,
+                                         float factor) const {
+  std::vector<Work> work;
+  for (const StateWindow& window : windows) {
+    const DType dtype = layout_->unit(window.unit).dtype;
+    for (const Piece& piece : all_pieces(window.unit)) {
+      const int param = layout_->segment({window.unit, piece.segment}).param;
+      const int64_t begin = std::max(piece.unit_offset, window.range.begin);
+      const int64_t n = std::min(piece.unit_offset + piece.numel, window.range.end) - begin;
+      if (n <= 0 || !reducer.used(param)) continue;
+      const int64_t offset = begin - window.range.begin;
+      const auto moved = [offset](float* p) { return p == nullptr ? nullptr : p + offset; };
+      work.push_back({param,
+                      {.master = window.master + offset,
+                       .grad = reducer.gradients().at(window.unit, begin),
+                       .grad_dtype = reducer.gradients().dtype(),
+                       .factor = factor,
+                       .moment1 = moved(window.moment[0]),
+                       .moment2 = moved(window.moment[1]),
+                       .publish = dtype == DType::fp32 ? nullptr : window.param + offset * size_of(dtype),
+                       .publish_dtype = dtype,
+                       .n = n}});
     }
   }
   return work;
-}
-
-kernels::Slice Updater::slice(const Work& w, const Reducer& reducer, float factor) {
-  const DType dtype = layout_->unit(w.unit).dtype;
-  return {.master = master(w.unit, w.unit_offset),
-          .grad = reducer.gradients().at(w.unit, w.unit_offset),
-          .grad_dtype = reducer.gradients().dtype(),
-          .factor = factor,
-          .moment1 = moments_ > 0 ? moment(0, w.unit, w.unit_offset) : nullptr,
-          .moment2 = moments_ > 1 ? moment(1, w.unit, w.unit_offset) : nullptr,
-          .publish = dtype == DType::fp32 ? nullptr : published(w.unit, w.unit_offset),
-          .publish_dtype = dtype,
-          .n = w.numel};
 }
 
 kernels::Hyper Updater::hyper(int param, std::span<const GroupHyper> groups) const {
@@ -130,37 +121,43 @@ void Updater::update(const Reducer& reducer, float factor, std::span<const Group
   for (size_t p = 0; p < steps_.size(); ++p) {
     if (reducer.used(static_cast<int>(p))) ++steps_[p];
   }
-  const std::vector<Work> pieces = work(reducer);
-  if (optimizer_.kind == OptimizerKind::lamb) {
-    update_lamb(pieces, reducer, factor, groups, comm);
-    return;
-  }
+  states_->visit(units_with_work(reducer), [&](std::span<const StateWindow> windows) {
+    const std::vector<Work> pieces = work(windows, reducer, factor);
+    if (optimizer_.kind == OptimizerKind::lamb) {
+      update_lamb(pieces, groups, comm);
+    } else {
+      update_tiles(pieces, groups);
+    }
+  });
+}
+
+void Updater::update_tiles(const std::vector<Work>& work, std::span<const GroupHyper> groups) const {
   std::vector<Work> tiles;
-  for (const Work& w : pieces) {
-    for (int64_t done = 0; done < w.numel; done += kTile) {
-      tiles.push_back({w.unit, w.param, w.unit_offset + done, std::min(kTile, w.numel - done)});
+  for (const Work& w : work) {
+    for (int64_t done = 0; done < w.slice.n; done += kTile) {
+      tiles.push_back({w.param, tile_of(w.slice, done, std::min(kTile, w.slice.n - done))});
     }
   }
   // Element by element: neither tiles nor threads change a bit.
   at::parallel_for(0, static_cast<int64_t>(tiles.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Work& w = tiles[static_cast<size_t>(i)];
-      aliquot::update(optimizer_, slice(w, reducer, factor), hyper(w.param, groups));
+      aliquot::update(optimizer_, w.slice, hyper(w.param, groups));
     }
   });
 }
 
 // Two passes with one exchange between: the trust ratio needs the norms of the whole parameter, summed by
 // rank (A4).
-void Updater::update_lamb(const std::vector<Work>& work, const Reducer& reducer, float factor,
-                          std::span<const GroupHyper> groups, const Comm& comm) {
+void Updater::update_lamb(const std::vector<Work>& work, std::span<const GroupHyper> groups,
+                          const Comm& comm) const {
   std::vector<kernels::LambNorms> own(specs_.size());
   std::vector<kernels::LambNorms> of_piece(work.size());
   at::parallel_for(0, static_cast<int64_t>(work.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Work& w = work[static_cast<size_t>(i)];
-      of_piece[static_cast<size_t>(i)] = kernels::lamb_moments(
-          slice(w, reducer, factor), hyper(w.param, groups), optimizer_.eps_inside_sqrt);
+      of_piece[static_cast<size_t>(i)] =
+          kernels::lamb_moments(w.slice, hyper(w.param, groups), optimizer_.eps_inside_sqrt);
     }
   });
   // Pieces of one parameter come in order of rank, here or in the sum below.
@@ -180,7 +177,7 @@ void Updater::update_lamb(const std::vector<Work>& work, const Reducer& reducer,
   }
   for (const Work& w : work) {
     const double ratio = lamb_trust_ratio(optimizer_, total[at(w.param)]);
-    kernels::lamb_apply(slice(w, reducer, factor), hyper(w.param, groups), optimizer_.eps_inside_sqrt, ratio);
+    kernels::lamb_apply(w.slice, hyper(w.param, groups), optimizer_.eps_inside_sqrt, ratio);
   }
 }
 
