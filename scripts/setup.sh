@@ -11,7 +11,7 @@ source scripts/packages.sh
 mkdir -p build
 
 required=(cmake ninja-build g++ libcli11-dev nlohmann-json3-dev libhwy-dev libgtest-dev librapidcheck-dev libbenchmark-dev)
-optional=(ccache mold libgloo-dev) # a compile cache, a fast linker, ranks on several hosts
+optional=(ccache mold libgloo-dev liburing-dev) # a compile cache, a fast linker, ranks on several hosts, io_uring
 python3 -c 'import ensurepip, venv' 2>/dev/null || required+=(python3 python3-venv)
 
 install_missing() {

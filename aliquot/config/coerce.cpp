@@ -166,6 +166,9 @@ std::optional<Scalar> coerce(const Key& key, const json::Value& v) {
       return v.kind == Kind::list && v.items.size() == 2 ? scalar(to_numbers(v, key.range)) : std::nullopt;
     case Type::texts:
       return v.kind == Kind::list ? scalar(to_texts(v)) : std::nullopt;
+    case Type::paths:
+      if (v.kind == Kind::string) return Scalar(std::vector<std::string>{v.text});
+      return v.kind == Kind::list && !v.items.empty() ? scalar(to_texts(v)) : std::nullopt;
     case Type::block:
       return std::nullopt;
     case Type::anything:
@@ -194,6 +197,8 @@ std::string type_name(const Key& key) {
       return fmt::format("a list of two numbers, each {}", show_range(key.range, "a number"));
     case Type::texts:
       return "a list of texts";
+    case Type::paths:
+      return "text, or a list of texts";
     case Type::block:
       return "an object, { … }";
     case Type::anything:

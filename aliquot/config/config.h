@@ -95,17 +95,31 @@ struct Fp16Config {
 struct Bf16Config {
   bool enabled = false;
   bool check_grad_overflow = true;
+  bool optimizer_states = false;  ///< moments are bf16 too, rounded stochastically; masters stay fp32
 
   bool operator==(const Bf16Config&) const = default;
 };
 
 struct OffloadConfig {
   OffloadDevice device = OffloadDevice::none;
-  std::string nvme_path;
+  std::vector<std::string> nvme_path;  ///< several are striped
   bool pin_memory = true;
-  double ratio = 1.0;
+  double ratio = 1.0;        ///< optimizer
+  int64_t buffer_count = 4;  ///< staging buffers of the optimizer's ring
+  bool pipeline_read = true, pipeline_write = true;
+  int64_t max_in_cpu = 1'000'000'000;  ///< parameters: elements of this rank that stay in memory
 
   bool operator==(const OffloadConfig&) const = default;
+};
+
+/// The `aio` block: how NVMe is read and written.
+struct AioConfig {
+  int64_t block_size = 1 << 20;  ///< bytes of one operation
+  int64_t queue_depth = 8;       ///< operations in flight
+  int64_t intra_op_parallelism = 1;
+  bool single_submit = false, overlap_events = true;
+
+  bool operator==(const AioConfig&) const = default;
 };
 
 struct ZeroConfig {
@@ -125,6 +139,16 @@ struct ZeroConfig {
   OffloadConfig offload_optimizer, offload_param;
 
   bool operator==(const ZeroConfig&) const = default;
+};
+
+/// The `activation_checkpointing` block: of which blocks a built-in model keeps the inputs alone, and
+/// computes the rest again in backward (engine/checkpoint.h).
+struct ActivationCheckpointingConfig {
+  bool enabled = false;
+  std::optional<int64_t> number_checkpoints = {};  ///< the blocks in so many runs; unset: each by itself
+  int64_t every = 1;  ///< "aliquot": {"checkpoint_every": k}: every k-th block only
+
+  bool operator==(const ActivationCheckpointingConfig&) const = default;
 };
 
 /// A `tensorboard` or `csv_monitor` block.
@@ -149,6 +173,7 @@ struct Config {
   Fp16Config fp16;
   Bf16Config bf16;
   ZeroConfig zero;
+  AioConfig aio;
 
   double gradient_clipping = 1.0;  ///< 0: off
   AllreduceOp gradient_allreduce_op = AllreduceOp::mean;
@@ -160,6 +185,8 @@ struct Config {
   std::vector<std::string> keep_fp32;  ///< "aliquot": {"keep_fp32": [...]}: substrings of names kept in fp32
 
   int64_t replica_check_interval = 100;  ///< "aliquot": steps between comparisons of replicas; 0: never
+
+  ActivationCheckpointingConfig activation_checkpointing;
 
   std::optional<int64_t> steps_per_print;
   bool wall_clock_breakdown = false;

@@ -130,7 +130,10 @@ class Loader {
   void read(const Key& key, const std::string& path, const json::Member& m) {
     const json::Value& v = m.value;
     if (schema::is_absent(key, v)) return;
-    if (key.type == schema::Type::block) return read_block(path, m);
+    if (key.type == schema::Type::block) {
+      if (key.store) key.store(out_.draft, {});
+      return read_block(path, m);
+    }
     if (v.kind == json::Kind::string && v.text == "auto" && key.takes_auto) {
       out_.open[path] = v.at;
       return;

@@ -138,6 +138,11 @@ void put(Json& zero, const char* name, const OffloadConfig& c) {
   Json block{{"device", name_of(c.device)}, {"pin_memory", c.pin_memory}};
   if (!c.nvme_path.empty()) block["nvme_path"] = c.nvme_path;
   if (c.ratio != 1.0) block["ratio"] = c.ratio;
+  const OffloadConfig standard;
+  if (c.buffer_count != standard.buffer_count) block["buffer_count"] = c.buffer_count;
+  if (!c.pipeline_read) block["pipeline_read"] = false;
+  if (!c.pipeline_write) block["pipeline_write"] = false;
+  if (c.max_in_cpu != standard.max_in_cpu) block["max_in_cpu"] = c.max_in_cpu;
   zero[name] = block;
 }
 
@@ -158,6 +163,14 @@ Json zero_json(const ZeroConfig& c) {
   put(z, "offload_optimizer", c.offload_optimizer);
   put(z, "offload_param", c.offload_param);
   return z;
+}
+
+Json aio_json(const AioConfig& c) {
+  return {{"block_size", c.block_size},
+          {"queue_depth", c.queue_depth},
+          {"intra_op_parallelism", c.intra_op_parallelism},
+          {"single_submit", c.single_submit},
+          {"overlap_events", c.overlap_events}};
 }
 
 void put(Json& root, const char* name, const MonitorConfig& c) {
@@ -183,13 +196,24 @@ Json config_json(const Config& c) {
   root["data_types"]["grad_accum_dtype"] = name_of(c.grad_accum_dtype);
   put(root["data_types"], "buffer_dtype", c.buffer_dtype);
   root["fp16"] = fp16_json(c.fp16);
-  root["bf16"] = {{"enabled", c.bf16.enabled}, {"check_grad_overflow", c.bf16.check_grad_overflow}};
+  root["bf16"] = {{"enabled", c.bf16.enabled},
+                  {"check_grad_overflow", c.bf16.check_grad_overflow},
+                  {"bf16_optimizer_states", c.bf16.optimizer_states}};
   root["zero_optimization"] = zero_json(c.zero);
+  if (c.aio != AioConfig{}) root["aio"] = aio_json(c.aio);
+  if (c.activation_checkpointing.enabled) {
+    root["activation_checkpointing"] = Json::object();
+    put(root["activation_checkpointing"], "number_checkpoints",
+        c.activation_checkpointing.number_checkpoints);
+  }
   put(root, "steps_per_print", c.steps_per_print);
   root["wall_clock_breakdown"] = c.wall_clock_breakdown;
   put(root, "tensorboard", c.tensorboard);
   put(root, "csv_monitor", c.csv_monitor);
   if (!c.keep_fp32.empty()) root["aliquot"]["keep_fp32"] = c.keep_fp32;
+  if (c.activation_checkpointing.every != 1) {
+    root["aliquot"]["checkpoint_every"] = c.activation_checkpointing.every;
+  }
   if (c.replica_check_interval != Config().replica_check_interval)
     root["aliquot"]["replica_check_interval"] = c.replica_check_interval;
   return root;

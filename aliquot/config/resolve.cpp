@@ -36,6 +36,7 @@ class Resolver {
     scheduler();
     bucket_sizes();
     overlap();
+    activation_checkpointing();
     remaining_autos();
     check_rules(out_.config, loaded_,
                 {.host_is_device = facts_.host_is_device, .param_groups = facts_.param_groups}, findings_);
@@ -209,6 +210,13 @@ class Resolver {
     if (is_open("zero_optimization.overlap_comm")) {
       tell("zero_optimization.overlap_comm", z.overlap_comm, "true at stage 3 only");
     }
+  }
+
+  void activation_checkpointing() {
+    bool& enabled = out_.config.activation_checkpointing.enabled;
+    if (!facts_.activation_checkpointing || enabled) return;
+    enabled = true;
+    tell("activation_checkpointing", "on", kCommandLine);
   }
 
   // Every other "auto" is the default, as DeepSpeed takes it where it knows it.

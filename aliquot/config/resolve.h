@@ -21,6 +21,7 @@ struct RunFacts {
   std::optional<int64_t> train_batch = {}, micro_batch = {}, accumulation = {};
   std::optional<double> lr = {}, weight_decay = {}, gradient_clipping = {};
   std::optional<int64_t> total_steps = {}, warmup_steps = {};
+  bool activation_checkpointing = false;     ///< on, also where the file has no such block
   std::optional<int64_t> param_groups = {};  ///< of the optimizer; lists of rates must have as many values
   bool host_is_device = true;  ///< a CPU build: parameters and optimizer live in host memory anyway
 };

@@ -17,12 +17,14 @@ class Rules {
 
   void check() {
     precision();
+    moments();
     reductions();
     offload("zero_optimization.offload_optimizer", c_.zero.offload_optimizer, 1,
             "stage 0 partitions no optimizer states");
     offload("zero_optimization.offload_param", c_.zero.offload_param, 3,
             "parameters are partitioned at stage 3 only");
     ratio();
+    activation_checkpointing();
     unread_stage3_keys();
     if (c_.optimizer) optimizer();
     if (c_.scheduler.kind != SchedulerKind::none) scheduler();
@@ -77,6 +79,16 @@ class Rules {
     }
   }
 
+  void moments() {
+    if (!c_.bf16.optimizer_states) return;
+    if (!c_.bf16.enabled)
+      error("bf16.bf16_optimizer_states", "true, but bf16.enabled is not", {"bf16.enabled"});
+    if (c_.optimizer && c_.optimizer->kind == OptimizerKind::lamb) {
+      error("bf16.bf16_optimizer_states",
+            "true is not supported with Lamb, whose two passes read fp32 moments");
+    }
+  }
+
   void reductions() {
     if (c_.gradient_allreduce_op == AllreduceOp::sum && c_.zero.stage == 3) {
       error("gradient_allreduce_op",
@@ -90,19 +102,22 @@ class Rules {
     const bool nvme = part.device == OffloadDevice::nvme;
     // A deprecated spelling has no device key of its own.
     const std::string device = says(path + ".device") ? path + ".device" : path;
-    const int needed = nvme ? 3 : lowest_stage;
-    if (c_.zero.stage < needed) {
+    if (c_.zero.stage < lowest_stage) {
       error(device,
             fmt::format("\"{}\" with stage {}; expected stage {} or higher, since {}", nvme ? "nvme" : "cpu",
-                        c_.zero.stage, needed, nvme ? "NVMe offload works on stage 3's partitions" : why),
+                        c_.zero.stage, lowest_stage, why),
             {"zero_optimization.stage"});
     }
     if (nvme && part.nvme_path.empty()) {
       error(path + ".nvme_path", "missing; device \"nvme\" needs a folder on a local disk");
     }
-    if (nvme) {
-      error(device, "\"nvme\": not supported yet: NVMe offload is a later part");
-    } else if (!context_.host_is_device) {
+    if (nvme && part == c_.zero.offload_optimizer && c_.optimizer &&
+        c_.optimizer->kind == OptimizerKind::lamb) {
+      error(device,
+            "\"nvme\" is not supported with Lamb, whose trust ratio needs two passes over the states");
+    }
+    if (nvme) return;
+    if (!context_.host_is_device) {
       error(device, "\"cpu\": not supported yet with an accelerator: offload to host memory is a later part");
     } else {
       findings_.note(at(device), device, "no effect here: on a CPU everything is in host memory already");
@@ -116,6 +131,29 @@ class Rules {
             fmt::format("{} with stage {}; expected stage 3, or 1.0", part.ratio, c_.zero.stage),
             {"zero_optimization.stage"});
     }
+  }
+
+  void activation_checkpointing() {
+    const ActivationCheckpointingConfig& a = c_.activation_checkpointing;
+    const char* every = "aliquot.checkpoint_every";
+    if (!a.enabled) {
+      if (says(every)) error(every, "needs the block \"activation_checkpointing\": {} to be there");
+      return;
+    }
+    if (a.number_checkpoints && a.every != 1) {
+      error(every,
+            fmt::format("{}, and activation_checkpointing.number_checkpoints is {}; give one of them",
+                        a.every, *a.number_checkpoints),
+            {"activation_checkpointing.number_checkpoints"});
+    }
+    const Given* to_host = given("activation_checkpointing.cpu_checkpointing");
+    if (!context_.host_is_device && to_host != nullptr && to_host->value == schema::Scalar(true)) {
+      error("activation_checkpointing.cpu_checkpointing",
+            "true: not supported yet with an accelerator: offload to host memory is a later part");
+    }
+    findings_.note(at("activation_checkpointing"), "activation_checkpointing",
+                   "on: built-in models compute blocks again in backward, about a third more work, and keep "
+                   "less (in DeepSpeed the block alone does nothing)");
   }
 
   void unread_stage3_keys() {

@@ -79,6 +79,9 @@ Key pair(std::string name, std::string fallback, std::string meaning, Store stor
 Key text(std::string name, std::string fallback, std::string meaning, Store store) {
   return row(Type::text, std::move(name), std::move(fallback), std::move(meaning), std::move(store));
 }
+Key paths(std::string name, std::string fallback, std::string meaning, Store store) {
+  return row(Type::paths, std::move(name), std::move(fallback), std::move(meaning), std::move(store));
+}
 Key texts(std::string name, std::string fallback, std::string meaning, Store store) {
   return row(Type::texts, std::move(name), std::move(fallback), std::move(meaning), std::move(store));
 }
@@ -91,8 +94,8 @@ Key choice(std::string name, std::vector<std::string> choices, std::string fallb
   key.choices = std::move(choices);
   return key;
 }
-Key block(std::string name, std::string meaning) {
-  return row(Type::block, std::move(name), "", std::move(meaning), {});
+Key block(std::string name, std::string meaning, Store store) {
+  return row(Type::block, std::move(name), "", std::move(meaning), std::move(store));
 }
 Key anything(std::string name, std::string fallback, std::string meaning) {
   return row(Type::anything, std::move(name), std::move(fallback), std::move(meaning), {});

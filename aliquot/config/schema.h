@@ -34,6 +34,7 @@ enum class Type {
   numbers,  ///< one number, or a list with one per parameter group
   pair,     ///< a list of exactly two numbers
   texts,    ///< a list of texts
+  paths,    ///< a text or a list of texts
   block,    ///< an object with a section of its own
   anything,
 };
@@ -106,10 +107,12 @@ Key numbers(std::string name, std::string fallback, std::string meaning = "", St
 Key pair(std::string name, std::string fallback, std::string meaning = "", Store store = {});
 Key text(std::string name, std::string fallback, std::string meaning = "", Store store = {});
 Key texts(std::string name, std::string fallback, std::string meaning = "", Store store = {});
+Key paths(std::string name, std::string fallback, std::string meaning = "", Store store = {});
 Key dtype(std::string name, std::string fallback, std::string meaning = "", Store store = {});
 Key choice(std::string name, std::vector<std::string> choices, std::string fallback, std::string meaning = "",
            Store store = {});
-Key block(std::string name, std::string meaning);
+/// `store` is called, with nothing, where the block is there.
+Key block(std::string name, std::string meaning, Store store = {});
 Key anything(std::string name, std::string fallback, std::string meaning = "");
 
 /// The key is accepted and noted: it has no effect here because …

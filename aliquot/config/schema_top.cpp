@@ -56,7 +56,9 @@ Section top() {
       block("csv_monitor", "scalars as CSV files, one a metric"),
       block("aliquot", "what DeepSpeed has no key for"),
 
-      block("activation_checkpointing", "DeepSpeed's own activation checkpointing"),
+      block("activation_checkpointing",
+            "built-in models keep the inputs of their blocks alone, and compute the rest again in backward",
+            [](Config& c, const Scalar&) { c.activation_checkpointing.enabled = true; }),
       block("aio", "reads and writes of NVMe offload"),
       block("checkpoint", "checkpoints to resume from"),
       block("timers", "DeepSpeed's throughput timer"),
@@ -131,8 +133,9 @@ Section bf16() {
                 "gradients always leave as soon as they are ready"),
       refused(boolean("bf16_master_weights_and_grads", "false").or_auto(), "master weights are fp32 for now",
               {false}),
-      refused(boolean("bf16_optimizer_states", "false").or_auto(), "optimizer states are fp32 for now",
-              {false}),
+      boolean("bf16_optimizer_states", "false", "moments are bf16, rounded stochastically; masters stay fp32",
+              to(&Config::bf16, &Bf16Config::optimizer_states))
+          .or_auto(),
   };
   return s;
 }
@@ -173,30 +176,55 @@ Section aliquot_block() {
               "steps between comparisons of what the ranks hold alike (stages 0 to 2); 0: never",
               to(&Config::replica_check_interval))
           .in(at_least(0)),
+      integer("checkpoint_every", "1",
+              "with `activation_checkpointing`: of the blocks, only every so many-th",
+              to(&Config::activation_checkpointing, &ActivationCheckpointingConfig::every))
+          .in(at_least(1)),
   };
   return s;
 }
 
 Section activation_checkpointing() {
-  const std::string why = "it concerns DeepSpeed's own checkpointing function, which no model here calls";
   Section s{.path = "activation_checkpointing", .types = {}, .keys = {}};
-  for (const char* name : {"partition_activations", "contiguous_memory_optimization", "cpu_checkpointing",
-                           "profile", "synchronize_checkpoint_boundary"}) {
-    s.keys.push_back(no_effect(boolean(name, "false"), why));
-  }
-  s.keys.push_back(no_effect(integer("number_checkpoints", "none").in(at_least(1)).or_null(), why));
+  s.keys = {
+      integer("number_checkpoints", "one a block",
+              "checkpoints of a forward: the blocks in so many runs of nearly equal length, each kept by its "
+              "input",
+              to(&Config::activation_checkpointing, &ActivationCheckpointingConfig::number_checkpoints))
+          .in(at_least(1))
+          .or_null(),
+      no_effect(boolean("cpu_checkpointing", "false"),
+                "on a CPU what a checkpoint keeps is in host memory already"),
+      no_effect(
+          boolean("partition_activations", "false"),
+          "it splits what the ranks of tensor parallelism hold alike; data-parallel ranks have inputs of "
+          "their own"),
+      no_effect(boolean("contiguous_memory_optimization", "false"),
+                "a checkpoint's inputs are kept where they are, not copied, so they fill no gaps"),
+      no_effect(boolean("synchronize_checkpoint_boundary", "false"),
+                "on a CPU an operation is done when it returns"),
+      no_effect(boolean("profile", "false"),
+                "metrics.jsonl has the time of forward and of backward, what is computed again included"),
+  };
   return s;
 }
 
 Section aio() {
-  const std::string why = "it is read by NVMe offload only";
+  const auto part = &Config::aio;
   Section s{.path = "aio", .types = {}, .keys = {}};
   s.keys = {
-      no_effect(integer("block_size", "1048576").in(at_least(1)), why),
-      no_effect(integer("queue_depth", "8").in(at_least(1)), why),
-      no_effect(integer("intra_op_parallelism", "1").in(at_least(1)).once({"thread_count"}), why),
-      no_effect(boolean("single_submit", "false"), why),
-      no_effect(boolean("overlap_events", "true"), why),
+      integer("block_size", "1048576", "bytes of one read or write", to(part, &AioConfig::block_size))
+          .in(at_least(4096)),
+      integer("queue_depth", "8", "reads or writes in flight", to(part, &AioConfig::queue_depth))
+          .in(at_least(1)),
+      integer("intra_op_parallelism", "1", "threads that read and write where the kernel has no io_uring",
+              to(part, &AioConfig::intra_op_parallelism))
+          .in(at_least(1))
+          .once({"thread_count"}),
+      boolean("single_submit", "false", "hand operations to the kernel one by one",
+              to(part, &AioConfig::single_submit)),
+      boolean("overlap_events", "true", "submit more while earlier operations run",
+              to(part, &AioConfig::overlap_events)),
       refused(boolean("use_gds", "false"), "GPUDirect Storage needs a CUDA device", {false}),
   };
   return s;

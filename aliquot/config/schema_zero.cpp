@@ -149,13 +149,13 @@ Section zero_block() {
 }
 
 Key device(OffloadConfig ZeroConfig::*part) {
-  return choice("device", {"none", "cpu", "nvme"}, "none", "cpu: host memory; nvme: not supported yet",
+  return choice("device", {"none", "cpu", "nvme"}, "none", "cpu: host memory; nvme: files in `nvme_path`",
                 to(&Config::zero, part, &OffloadConfig::device));
 }
 
 Key nvme_path(OffloadConfig ZeroConfig::*part) {
-  return text("nvme_path", "none", "folder on a local disk; needed by device nvme",
-              to(&Config::zero, part, &OffloadConfig::nvme_path))
+  return paths("nvme_path", "none", "folders on local disks, striped if several; needed by device nvme",
+               to(&Config::zero, part, &OffloadConfig::nvme_path))
       .or_null();
 }
 
@@ -166,7 +166,6 @@ Key pin_memory(OffloadConfig ZeroConfig::*part) {
 }
 
 Section offload_optimizer() {
-  const std::string nvme_only = "it is read by NVMe offload only";
   const auto part = &ZeroConfig::offload_optimizer;
   Section s{.path = "zero_optimization.offload_optimizer", .types = {}, .keys = {}};
   s.keys = {
@@ -177,10 +176,18 @@ Section offload_optimizer() {
              to(&Config::zero, part, &OffloadConfig::ratio))
           .in(between(0, 1))
           .or_auto(),
-      no_effect(integer("buffer_count", "4").in(at_least(1)).or_auto(), nvme_only),
-      no_effect(boolean("pipeline_read", "false").or_auto(), nvme_only),
-      no_effect(boolean("pipeline_write", "false").or_auto(), nvme_only),
-      no_effect(boolean("fast_init", "false").or_auto(), nvme_only),
+      integer("buffer_count", "4", "NVMe: staging buffers, each holding one tile of the states",
+              to(&Config::zero, part, &OffloadConfig::buffer_count))
+          .in(at_least(1))
+          .or_auto(),
+      boolean("pipeline_read", "true", "NVMe: read the next tile while one is updated",
+              to(&Config::zero, part, &OffloadConfig::pipeline_read))
+          .or_auto(),
+      boolean("pipeline_write", "true", "NVMe: write a tile while the next is updated",
+              to(&Config::zero, part, &OffloadConfig::pipeline_write))
+          .or_auto(),
+      no_effect(boolean("fast_init", "false").or_auto(),
+                "moments begin as a hole in a file, which reads as zeros"),
       no_effect(number("cpuadam_cores_perc", "0.8").in(between(0, 1)).or_auto(),
                 "the update uses the rank's threads"),
       refused(boolean("super_offload", "false").or_auto(), "the step is never speculative (SuperOffload)",
@@ -190,16 +197,20 @@ Section offload_optimizer() {
 }
 
 Section offload_param() {
-  const std::string nvme_only = "it is read by NVMe offload only";
   const auto part = &ZeroConfig::offload_param;
+  const std::string read_whole =
+      "a unit is read straight into the memory it is gathered in, whatever its size";
   Section s{.path = "zero_optimization.offload_param", .types = {}, .keys = {}};
   s.keys = {
       device(part),
       nvme_path(part),
       pin_memory(part),
-      no_effect(integer("buffer_count", "5").in(at_least(1)).or_auto(), nvme_only),
-      no_effect(integer("buffer_size", "1e8").in(at_least(1)).or_auto(), nvme_only),
-      no_effect(integer("max_in_cpu", "1e9").in(at_least(0)).or_auto(), nvme_only),
+      no_effect(integer("buffer_count", "5").in(at_least(1)).or_auto(), read_whole),
+      no_effect(integer("buffer_size", "1e8").in(at_least(1)).or_auto(), read_whole),
+      integer("max_in_cpu", "1e9", "NVMe: elements of a rank's parameters that stay in memory",
+              to(&Config::zero, part, &OffloadConfig::max_in_cpu))
+          .in(at_least(0))
+          .or_auto(),
   };
   return s;
 }

@@ -261,11 +261,16 @@ void EngineState::write_param(int param, const at::Tensor& value) {
       updater->states().write(Column::master, u, piece.unit_offset, {from, static_cast<size_t>(piece.numel)});
     });
   }
+  std::vector<std::byte> narrowed;
   scatter(*this, param, whole, value, [&](const Piece& piece, const float* from) {
-    std::byte* base =
-        whole ? store.whole(u) + piece.unit_offset * size_of(dtype)
-              : store.slice(u) + (piece.unit_offset - layout->slice(u, comm.rank()).begin) * size_of(dtype);
-    kernels::narrow(from, base, dtype, piece.numel);
+    if (whole) {
+      kernels::narrow(from, store.whole(u) + piece.unit_offset * size_of(dtype), dtype, piece.numel);
+      return;
+    }
+    narrowed.resize(static_cast<size_t>(piece.numel * size_of(dtype)));
+    kernels::narrow(from, narrowed.data(), dtype, piece.numel);
+    store.write_slice(u, (piece.unit_offset - layout->slice(u, comm.rank()).begin) * size_of(dtype),
+                      narrowed);
   });
   store.refresh(u);
   tensor(*this, param).unsafeGetTensorImpl()->bump_version();

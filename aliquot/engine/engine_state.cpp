@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 
+#include "aliquot/engine/offload.h"
 #include "aliquot/engine/state.h"
 #include "aliquot/error.h"
 #include "aliquot/log.h"
@@ -42,7 +43,8 @@ void EngineState::build(std::vector<NamedTensor> named) {
   layout = std::make_shared<const Layout>(parameters.specs, comm.size());
   check_same_model();
 
-  auto store = UnitStore::create(layout, placement.params, comm.channel("parameters"), meter);
+  const Offload offload(config, layout, comm, meter);
+  auto store = offload.make_unit_store(placement.params);
   UnitStore& filled = *store;
   {
     // The tensors still own their memory: copy it in before the pager takes their storages.
@@ -66,9 +68,10 @@ void EngineState::build(std::vector<NamedTensor> named) {
       }
       comm.broadcast(whole, static_cast<size_t>(layout->unit_bytes(u)), 0,
                      fmt::format("initial values of unit {}", u));
-      if (filled.whole(u) == nullptr && layout->unit_bytes(u) > 0) {
-        std::memcpy(filled.slice(u), whole + layout->slice_bytes(u) * comm.rank(),
-                    static_cast<size_t>(layout->slice_bytes(u)));
+      if (filled.whole(u) == nullptr) {
+        filled.write_slice(
+            u, 0,
+            {whole + layout->slice_bytes(u) * comm.rank(), static_cast<size_t>(layout->slice_bytes(u))});
       }
     }
   }
@@ -81,8 +84,10 @@ void EngineState::build(std::vector<NamedTensor> named) {
                          .persistence_threshold = zero.stage3_param_persistence_threshold,
                          .model_persistence_threshold = zero.stage3_model_persistence_threshold},
                         comm.rank());
-  auto states = std::make_unique<OptimizerStates>(layout, placement, moment_count(*config.optimizer), filled,
-                                                  comm.rank(), meter);
+  const MomentShape moments{moment_count(*config.optimizer),
+                            config.bf16.optimizer_states ? DType::bf16 : DType::fp32};
+  auto states = std::make_unique<OptimizerStates>(layout, placement, moments, filled,
+                                                  offload.state_places(filled), comm.rank(), meter);
   updater = std::make_unique<Updater>(layout, placement, *config.optimizer, parameters.specs,
                                       std::move(states), comm.rank());
   // A gather that all ranks must enter cannot wait behind a reduction that they must enter too: that one gets

@@ -17,6 +17,22 @@ size_t at(int i) {
 // Elements a thread updates at a time: small enough to balance two threads, large enough to amortise a call.
 constexpr int64_t kTile = 1 << 16;
 
+std::byte* moved(std::byte* p, int64_t bytes) {
+  return p == nullptr ? nullptr : p + bytes;
+}
+
+float* as_floats(std::byte* p, DType dtype) {
+  return dtype == DType::fp32 ? reinterpret_cast<float*>(p) : nullptr;
+}
+
+// The random numbers of stochastic rounding: by step, parameter and moment here, by element in the kernel.
+uint32_t rounding_key(int64_t step, int param, size_t moment) {
+  uint64_t x = static_cast<uint64_t>(step) * 0x9E3779B97F4A7C15 + static_cast<uint64_t>(param) * 2 + moment;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
+  return static_cast<uint32_t>(x >> 32);
+}
+
 kernels::Slice tile_of(const kernels::Slice& whole, int64_t begin, int64_t n) {
   kernels::Slice tile = whole;
   tile.master += begin;
@@ -86,17 +102,22 @@ std::vector<Updater::Work> Updater::work(std::span<const StateWindow> windows, c
       const int64_t n = std::min(piece.unit_offset + piece.numel, window.range.end) - begin;
       if (n <= 0 || !reducer.used(param)) continue;
       const int64_t offset = begin - window.range.begin;
-      const auto moved = [offset](float* p) { return p == nullptr ? nullptr : p + offset; };
-      work.push_back({param,
-                      {.master = window.master + offset,
-                       .grad = reducer.gradients().at(window.unit, begin),
-                       .grad_dtype = reducer.gradients().dtype(),
-                       .factor = factor,
-                       .moment1 = moved(window.moment[0]),
-                       .moment2 = moved(window.moment[1]),
-                       .publish = dtype == DType::fp32 ? nullptr : window.param + offset * size_of(dtype),
-                       .publish_dtype = dtype,
-                       .n = n}});
+      const DType moments = states_->moment_dtype();
+      const std::array<std::byte*, 2> moment{moved(window.moment[0], offset * size_of(moments)),
+                                             moved(window.moment[1], offset * size_of(moments))};
+      work.push_back(
+          {.param = param,
+           .param_offset = piece.param_offset + begin - piece.unit_offset,
+           .slice = {.master = window.master + offset,
+                     .grad = reducer.gradients().at(window.unit, begin),
+                     .grad_dtype = reducer.gradients().dtype(),
+                     .factor = factor,
+                     .moment1 = as_floats(moment[0], moments),
+                     .moment2 = as_floats(moment[1], moments),
+                     .publish = dtype == DType::fp32 ? nullptr : window.param + offset * size_of(dtype),
+                     .publish_dtype = dtype,
+                     .n = n},
+           .moment = moment});
     }
   }
   return work;
@@ -131,19 +152,42 @@ void Updater::update(const Reducer& reducer, float factor, std::span<const Group
   });
 }
 
+/// Where 16-bit moments are widened for a tile; in the second-level cache.
+struct Updater::Room {
+  std::array<std::vector<float>, 2> moment;
+};
+
+void Updater::update_tile(const Work& tile, std::span<const GroupHyper> groups, Room& room) const {
+  kernels::Slice slice = tile.slice;
+  const DType dtype = states_->moment_dtype();
+  const bool rounds = dtype != DType::fp32;
+  for (size_t m = 0; m < 2 && rounds && tile.moment[m] != nullptr; ++m) {
+    room.moment[m].resize(static_cast<size_t>(kTile));
+    kernels::widen(tile.moment[m], dtype, room.moment[m].data(), slice.n);
+    (m == 0 ? slice.moment1 : slice.moment2) = room.moment[m].data();
+  }
+  aliquot::update(optimizer_, slice, hyper(tile.param, groups));
+  for (size_t m = 0; m < 2 && rounds && tile.moment[m] != nullptr; ++m) {
+    kernels::narrow_stochastic(room.moment[m].data(), tile.moment[m], slice.n,
+                               rounding_key(steps_[at(tile.param)], tile.param, m), tile.param_offset);
+  }
+}
+
 void Updater::update_tiles(const std::vector<Work>& work, std::span<const GroupHyper> groups) const {
+  const int64_t size = size_of(states_->moment_dtype());
   std::vector<Work> tiles;
   for (const Work& w : work) {
     for (int64_t done = 0; done < w.slice.n; done += kTile) {
-      tiles.push_back({w.param, tile_of(w.slice, done, std::min(kTile, w.slice.n - done))});
+      tiles.push_back({w.param,
+                       w.param_offset + done,
+                       tile_of(w.slice, done, std::min(kTile, w.slice.n - done)),
+                       {moved(w.moment[0], done * size), moved(w.moment[1], done * size)}});
     }
   }
   // Element by element: neither tiles nor threads change a bit.
   at::parallel_for(0, static_cast<int64_t>(tiles.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Work& w = tiles[static_cast<size_t>(i)];
-      aliquot::update(optimizer_, w.slice, hyper(w.param, groups));
-    }
+    Room room;
+    for (int64_t i = begin; i < end; ++i) update_tile(tiles[static_cast<size_t>(i)], groups, room);
   });
 }
 

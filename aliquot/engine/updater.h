@@ -1,6 +1,7 @@
 // The one pass that reads gradients and writes masters, moments and parameters.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -40,14 +41,18 @@ class Updater {
   /// A piece of a parameter whose states are in memory.
   struct Work {
     int param;
-    kernels::Slice slice;
+    int64_t param_offset;
+    kernels::Slice slice;              // its moments are null where they are 16-bit
+    std::array<std::byte*, 2> moment;  // in the states' dtype
   };
+  struct Room;
 
   /// Of unit `u`, what this rank updates: its own pieces, or those of all ranks in order.
   std::vector<Piece> all_pieces(int u) const;
   void fill_moments(float value);
   std::vector<int> units_with_work(const Reducer& reducer) const;
   std::vector<Work> work(std::span<const StateWindow> windows, const Reducer& reducer, float factor) const;
+  void update_tile(const Work& tile, std::span<const GroupHyper> groups, Room& room) const;
   kernels::Hyper hyper(int param, std::span<const GroupHyper> groups) const;
   void update_tiles(const std::vector<Work>& work, std::span<const GroupHyper> groups) const;
   void update_lamb(const std::vector<Work>& work, std::span<const GroupHyper> groups, const Comm& comm) const;

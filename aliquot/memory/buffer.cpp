@@ -13,8 +13,15 @@ namespace {
 // From here on a mapping of its own, so that the kernel can back it with huge pages and zeroes it lazily.
 constexpr int64_t kMapBytes = int64_t{4} << 20;
 
+constexpr int64_t kPage = 4096;
+
 int64_t mapped_size(int64_t bytes) {
-  return round_up(bytes, 4096);
+  return round_up(bytes, kPage);
+}
+
+// Whole pages start on one, as direct I/O wants it.
+std::align_val_t alignment(int64_t bytes) {
+  return std::align_val_t{static_cast<size_t>(bytes >= kPage ? kPage : kAlignment)};
 }
 
 std::byte* allocate(int64_t bytes) {
@@ -25,7 +32,7 @@ std::byte* allocate(int64_t bytes) {
     madvise(p, static_cast<size_t>(mapped_size(bytes)), MADV_HUGEPAGE);  // a wish: it may be refused
     return static_cast<std::byte*>(p);
   }
-  void* p = ::operator new (static_cast<size_t>(bytes), std::align_val_t{kAlignment});
+  void* p = ::operator new (static_cast<size_t>(bytes), alignment(bytes));
   __builtin_memset(p, 0, static_cast<size_t>(bytes));
   return static_cast<std::byte*>(p);
 }
@@ -34,7 +41,7 @@ void deallocate(std::byte* p, int64_t bytes) {
   if (bytes >= kMapBytes) {
     munmap(p, static_cast<size_t>(mapped_size(bytes)));
   } else {
-    ::operator delete (p, std::align_val_t{kAlignment});
+    ::operator delete (p, alignment(bytes));
   }
 }
 

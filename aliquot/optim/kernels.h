@@ -27,6 +27,11 @@ void widen(const void* in, DType dtype, float* out, int64_t n);
 /// not overlap.
 void narrow(const float* in, void* out, DType dtype, int64_t n);
 
+/// out[i] = in[i] rounded to one of its two bf16 neighbours at random, the nearer one more often, so that the
+/// mean is in[i] itself: sums of many small changes do not stall. The random number is a function of `key`
+/// and first + i alone ([Note: arithmetic] A6). What is not finite is as `narrow` makes it.
+void narrow_stochastic(const float* in, void* out, int64_t n, uint32_t key, int64_t first);
+
 // ---- A2, A3: sums ---------------------------------------------------------------------------------------
 
 /// A2: s = float(x₀[i]); s += float(x_r[i]) for r = 1…N−1 in fp32; `inputs[r]` has n elements of `dtype`.

@@ -60,6 +60,7 @@ Pager::~Pager() {
     const SegmentId id = layout_->segment_of(static_cast<int>(i));
     const bool local = !store_->gathers_collectively() || page(id.unit).state == State::gathered;
     try {
+      if (!store_->outlives_engine()) throw UsageError("its bytes were on NVMe");
       if (!local) throw UsageError("its bytes lie on several ranks");
       const std::byte* base = store_->gather(id.unit);
       const int64_t offset = layout_->segment(id).offset * size_of(layout_->unit(id.unit).dtype);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -172,6 +173,14 @@ class CollectiveStore final : public StoreBase {
 };
 
 }  // namespace
+
+void UnitStore::read_slice(int u, int64_t offset, std::span<std::byte> out) {
+  if (!out.empty()) std::memcpy(out.data(), slice(u) + offset, out.size());
+}
+
+void UnitStore::write_slice(int u, int64_t offset, std::span<const std::byte> bytes) {
+  if (!bytes.empty()) std::memcpy(slice(u) + offset, bytes.data(), bytes.size());
+}
 
 std::unique_ptr<UnitStore> UnitStore::create(std::shared_ptr<const Layout> layout, Spread params, Comm comm,
                                              std::shared_ptr<Meter> meter) {

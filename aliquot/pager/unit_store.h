@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "aliquot/comm/comm.h"
 #include "aliquot/layout/layout.h"
@@ -28,8 +29,11 @@ class UnitStore {
   virtual ~UnitStore() = default;
 
   /// This rank's slice in compute dtype, writable: between entering a step and publishing, or at
-  /// construction.
+  /// construction. Null if it is not in memory: then `read_slice` and `write_slice` move it.
   virtual std::byte* slice(int unit) = 0;
+  /// Bytes of this rank's slice from `offset` on.
+  virtual void read_slice(int unit, int64_t offset, std::span<std::byte> out);
+  virtual void write_slice(int unit, int64_t offset, std::span<const std::byte> bytes);
   /// The whole unit, writable; null unless replicated.
   virtual std::byte* whole(int unit) = 0;
 
@@ -48,6 +52,8 @@ class UnitStore {
   /// Where unit `unit` is always mapped, gathered or not; null if it is not.
   virtual const std::byte* mapped(int) const { return nullptr; }
 
+  /// Whether parameters get ordinary memory of their own when the engine goes.
+  virtual bool outlives_engine() const { return true; }
   /// Whether a gather needs other ranks to take part.
   virtual bool gathers_collectively() const = 0;
 };

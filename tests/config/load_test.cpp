@@ -274,14 +274,57 @@ TEST(Blocks, MonitorsAreRead) {
   EXPECT_EQ(c.csv_monitor, MonitorConfig{});
 }
 
+TEST(Blocks, ActivationCheckpointingIsOnWhereItsBlockIs) {
+  using Settings = ActivationCheckpointingConfig;
+  const auto settings = [](const std::string& keys) { return config_of(keys).activation_checkpointing; };
+  EXPECT_EQ(settings(""), Settings{});
+  EXPECT_EQ(settings(R"("activation_checkpointing": {})"), Settings{.enabled = true});
+  EXPECT_EQ(settings(R"("activation_checkpointing": {"number_checkpoints": null, "profile": false})"),
+            Settings{.enabled = true});
+  const Settings runs{.enabled = true, .number_checkpoints = 4};
+  EXPECT_EQ(settings(R"("activation_checkpointing": {"number_checkpoints": 4})"), runs);
+  const Settings every{.enabled = true, .every = 3};
+  EXPECT_EQ(settings(R"("activation_checkpointing": {}, "aliquot": {"checkpoint_every": 3})"), every);
+}
+
+TEST(Blocks, ActivationCheckpointingSaysWhatItDoes) {
+  const Resolution r = resolve(with(
+      R"("activation_checkpointing": {"number_checkpoints": 4, "partition_activations": true, "profile": true,
+      "cpu_checkpointing": true, "contiguous_memory_optimization": true, "synchronize_checkpoint_boundary": false})"));
+  EXPECT_TRUE(are(r.notes,
+                  {"activation_checkpointing: on: built-in models compute blocks again in backward",
+                   "partition_activations: no effect here: it splits", "profile: no effect here: metrics",
+                   "cpu_checkpointing: no effect here: on a CPU", "contiguous_memory_optimization: no effect",
+                   "synchronize_checkpoint_boundary: no effect"}));
+  EXPECT_TRUE(are(errors_of(with(R"("activation_checkpointing": {"number_checkpoints": 0})")),
+                  {"expected an integer of at least 1"}));
+  EXPECT_TRUE(
+      are(errors_of(with(R"("activation_checkpointing": {"number_checkpoints": 2},
+      "aliquot": {"checkpoint_every": 3})")),
+          {"checkpoint_every: 3, and activation_checkpointing.number_checkpoints is 2; give one of them"}));
+  EXPECT_TRUE(
+      are(errors_of(with(R"("aliquot": {"checkpoint_every": 1})")), {"checkpoint_every: needs the block"}));
+}
+
+TEST(Blocks, ActivationCheckpointingFromTheCommandLine) {
+  const LoadedConfig loaded = parse_config(with(""), "ds.json");
+  const Resolution on = resolve_config(loaded, {.activation_checkpointing = true});
+  EXPECT_TRUE(on.config.activation_checkpointing.enabled);
+  EXPECT_NE(auto_table(on).find("activation_checkpointing"), std::string::npos);
+  EXPECT_FALSE(resolve_config(loaded).config.activation_checkpointing.enabled);
+  const LoadedConfig moved =
+      parse_config(with(R"("activation_checkpointing": {"cpu_checkpointing": true})"), "ds.json");
+  EXPECT_THROW(resolve_config(moved, {.host_is_device = false}), ConfigError);
+}
+
 // ---- keys without effect ----
 
 TEST(NoEffect, IsSaid) {
   const Resolution r = resolve(
       with(R"("zero_optimization": {"contiguous_gradients": false, "leaf_module": {"classes": ["a.B"]}},
-      "activation_checkpointing": {"number_checkpoints": 4}, "dump_state": true)"));
+      "checkpoint": {"tag_validation": "Warn"}, "dump_state": true)"));
   EXPECT_TRUE(are(r.notes, {"contiguous_gradients: no effect here: ", "leaf_module.classes: no effect",
-                            "number_checkpoints: no effect", "dump_state: no effect"}));
+                            "tag_validation: no effect", "dump_state: no effect"}));
   EXPECT_EQ(errors_of(with(R"("zero_optimization": {"contiguous_gradients": 5})")).size(), 1U);
   EXPECT_TRUE(
       are(resolve(with(R"("zero_optimization": {"stage": 2, "stage3_max_live_parameters": 1e6})")).notes,

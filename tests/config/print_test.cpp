@@ -45,7 +45,7 @@ TEST(ResolvedJson, EveryOtherKey) {
   expect_round_trip(R"("gradient_clipping": 0, "gradient_allreduce_op": "sum", "prescale_gradients": true,
       "gradient_predivide_factor": 4, "communication_data_type": "fp32", "data_types": {"grad_accum_dtype": "bf16", "buffer_dtype": "fp16"},
       "steps_per_print": 7, "wall_clock_breakdown": true, "tensorboard": {"enabled": true, "output_path": "a\"ü"},
-      "csv_monitor": {"job_name": "x"}, "aliquot": {"keep_fp32": ["norm", "bias"], "replica_check_interval": 7},
+      "csv_monitor": {"job_name": "x"}, "activation_checkpointing": {"number_checkpoints": 6}, "aliquot": {"keep_fp32": ["norm", "bias"], "replica_check_interval": 7},
       "fp16": {"enabled": true, "loss_scale": 0.5, "initial_scale_power": 3, "loss_scale_window": 4, "hysteresis": 5,
                "consecutive_hysteresis": true, "min_loss_scale": 2}, "bf16": {"check_grad_overflow": false})");
   expect_round_trip(
@@ -54,6 +54,10 @@ TEST(ResolvedJson, EveryOtherKey) {
       "stage3_max_reuse_distance": 1, "stage3_prefetch_bucket_size": 2, "stage3_param_persistence_threshold": 3,
       "stage3_model_persistence_threshold": 4, "stage3_gather_16bit_weights_on_model_save": true,
       "offload_optimizer": {"device": "cpu", "pin_memory": false, "ratio": 0.25}, "offload_param": {"device": "cpu"}})");
+}
+
+TEST(ResolvedJson, SelectiveCheckpointing) {
+  expect_round_trip(R"("activation_checkpointing": {}, "aliquot": {"checkpoint_every": 2})");
 }
 
 TEST(ResolvedJson, ShowsDefaultsAndIsOrdered) {

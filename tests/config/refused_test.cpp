@@ -49,7 +49,9 @@ TEST(Refused, FeaturesThatAreNotHere) {
                            R"("fp16": {"auto_cast": true})",
                            R"("fp16": {"fp16_master_weights_and_grads": true})",
                            R"("bf16": {"bf16_master_weights_and_grads": true})",
-                           R"("bf16": {"bf16_optimizer_states": true})",
+                           R"("bf16": {"enabled": false, "bf16_optimizer_states": true})",
+                           R"("bf16": {"enabled": true, "bf16_optimizer_states": true},
+                              "optimizer": {"type": "Lamb", "params": {"lr": 1}})",
                            R"("aio": {"use_gds": true})",
                            R"("checkpoint": {"load_universal": true})"}) {
     EXPECT_TRUE(are(errors_of(with(keys)), {": "})) << keys;
@@ -151,12 +153,15 @@ TEST(Contradiction, Offload) {
   EXPECT_TRUE(are(zero(R"("stage": 0, "offload_optimizer": {"device": "cpu"})"),
                   {"offload_optimizer.device: \"cpu\" with stage 0; expected stage 1 or higher"}));
   EXPECT_TRUE(are(zero(R"("stage": 2, "cpu_offload_param": true)"), {"offload_param: \"cpu\" with stage 2"}));
-  EXPECT_TRUE(are(zero(R"("stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"})"),
-                  {"\"nvme\" with stage 2; expected stage 3"}));
-  EXPECT_TRUE(are(zero(R"("stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"})"),
-                  {"\"nvme\": not supported yet"}));
+  EXPECT_TRUE(are(zero(R"("stage": 0, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"})"),
+                  {"\"nvme\" with stage 0; expected stage 1 or higher"}));
   EXPECT_TRUE(are(zero(R"("stage": 3, "offload_param": {"device": "nvme", "nvme_path": null})"),
-                  {"not supported yet", "offload_param.nvme_path: missing; device \"nvme\" needs a folder"}));
+                  {"offload_param.nvme_path: missing; device \"nvme\" needs a folder"}));
+  EXPECT_TRUE(are(zero(R"("stage": 3, "offload_param": {"device": "nvme", "nvme_path": [1]})"),
+                  {"nvme_path: [1]: expected text, or a list of texts"}));
+  EXPECT_TRUE(are(errors_of(with(R"("optimizer": {"type": "Lamb", "params": {"lr": 1}},
+                    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "/x"}})")),
+                  {"offload_optimizer.device: \"nvme\" is not supported with Lamb"}));
   EXPECT_TRUE(are(zero(R"("stage": 2, "offload_optimizer": {"device": "cpu", "ratio": 0.3})"),
                   {"ratio: 0.3 with stage 2"}));
   EXPECT_TRUE(

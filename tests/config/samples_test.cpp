@@ -85,23 +85,20 @@ TEST(Samples, F03Zero3OffloadAllHfAuto) {
                   {"\"auto\" cannot be resolved for scheduler.params.total_num_steps"}));
 }
 
-// NVMe is a later part: refused by name, and nothing else is wrong with the file.
 TEST(Samples, F04Zero3NvmeBoth) {
-  EXPECT_TRUE(are(errors_of_sample("04_zero3_nvme_both", world(8)),
-                  {"offload_param.device: \"nvme\": not supported yet",
-                   "offload_optimizer.device: \"nvme\": not supported yet"}));
   const LoadedConfig loaded = load_config(golden_path("configs/04_zero3_nvme_both.json"));
   EXPECT_EQ(loaded.draft.fp16.initial_scale_power, 32);
   EXPECT_EQ(loaded.draft.optimizer->lr, 1.5e-4);
   EXPECT_EQ(loaded.draft.scheduler.warmup_max_lr, std::vector<double>{3e-5});
-  EXPECT_EQ(loaded.draft.zero.offload_param.nvme_path, "/local_nvme");
   EXPECT_TRUE(are(loaded.findings.warnings(), {"thread_count is a deprecated name"}));
 
-  LoadedConfig without = loaded;
-  without.draft.zero.offload_param.device = without.draft.zero.offload_optimizer.device = OffloadDevice::none;
-  const Resolution r = resolve_config(without, world(8));
+  const Resolution r = resolve_config(loaded, world(8));
   expect_batch(r.config, 16, 2, 1);
   EXPECT_TRUE(has(r.notes, "3e-05: replaces the optimizer's lr, 0.00015"));
+  for (const OffloadConfig& part : {r.config.zero.offload_optimizer, r.config.zero.offload_param}) {
+    EXPECT_EQ(part.device, OffloadDevice::nvme);
+    EXPECT_EQ(part.nvme_path, std::vector<std::string>{"/local_nvme"});
+  }
 }
 
 TEST(Samples, F05Zero1Bf16Fp32GradAccum) {

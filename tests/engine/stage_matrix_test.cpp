@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
 
@@ -23,6 +24,10 @@ struct Cell {
   OptimizerKind optimizer = OptimizerKind::adamw;
   int64_t bucket = 500'000'000, persistence = 0, live = 1'000'000'000, reuse = 1'000'000'000;
   bool overlap = false;
+  bool bf16_moments = false;
+  bool optimizer_on_nvme = false, params_on_nvme = false;
+  int64_t buffers = 4;
+  double ratio = 1.0;
 };
 
 struct Training {
@@ -49,6 +54,17 @@ Config config_of(const Cell& cell, int world) {
   config.fp16.enabled = cell.dtype == DType::fp16;
   config.fp16.initial_scale_power = 8;
   config.bf16.enabled = cell.dtype == DType::bf16;
+  config.bf16.optimizer_states = cell.bf16_moments;
+  const std::vector<std::string> nvme{std::filesystem::temp_directory_path() / "aliquot-stage-matrix"};
+  if (cell.optimizer_on_nvme) {
+    config.zero.offload_optimizer = {
+        .device = OffloadDevice::nvme, .nvme_path = nvme, .ratio = cell.ratio, .buffer_count = cell.buffers};
+    config.zero.sub_group_size = 5000;  // several tiles
+  }
+  if (cell.params_on_nvme) {
+    config.zero.offload_param = {
+        .device = OffloadDevice::nvme, .nvme_path = nvme, .max_in_cpu = cell.buffers * 500};
+  }
   config.gradient_accumulation_steps = cell.accumulation;
   config.train_micro_batch_size_per_gpu = 18 / world / cell.accumulation;
   config.train_batch_size = 18;
@@ -192,6 +208,59 @@ TEST_P(StageMatrix, EveryOptimizerGivesTheSameRunAtEveryStage) {
     const std::vector<Training> runs = Matrix(world).run(cells);
     for (int stage = 1; stage < 4; ++stage)
       EXPECT_TRUE(runs[0] == runs[static_cast<size_t>(stage)]) << "stage " << stage;
+  }
+}
+
+TEST_P(StageMatrix, OffloadNeverChangesABit) {
+  if (GetParam() > 2) GTEST_SKIP() << "one rank and two are enough";
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const int64_t accumulation : {1, 3}) {
+      for (const int stage : {1, 2, 3}) {
+        SCOPED_TRACE(testing::Message()
+                     << "stage " << stage << ", " << name_of(dtype) << ", accumulation " << accumulation);
+        const Cell none{.stage = stage, .dtype = dtype, .accumulation = accumulation};
+        std::vector<Cell> cells{none};
+        const auto with = [&](bool optimizer, bool params, int64_t buffers, double ratio) {
+          Cell& cell = cells.emplace_back(none);
+          cell.optimizer_on_nvme = optimizer;
+          cell.params_on_nvme = params;
+          cell.buffers = buffers;
+          cell.ratio = ratio;
+        };
+        with(true, false, 4, 1.0);
+        with(true, false, 1, 0.3);
+        if (stage == 3) {
+          with(false, true, 0, 1.0);
+          with(true, true, 2, 1.0);
+          with(true, true, 3, 0.5);
+        }
+        const std::vector<Training> runs = Matrix(GetParam()).run(cells);
+        for (size_t i = 1; i < runs.size(); ++i) EXPECT_TRUE(runs[0] == runs[i]) << "cell " << i;
+      }
+    }
+  }
+}
+
+TEST_P(StageMatrix, OffloadKeepsSixteenBitMoments) {
+  Cell cell{.stage = 3, .dtype = DType::bf16, .bf16_moments = true};
+  Cell offloaded = cell;
+  offloaded.optimizer_on_nvme = offloaded.params_on_nvme = true;
+  const std::vector<Training> runs = Matrix(GetParam()).run({cell, offloaded});
+  EXPECT_TRUE(runs[0] == runs[1]);
+}
+
+// Random numbers of stochastic rounding belong to the element, whatever rank or tile it is in.
+TEST_P(StageMatrix, SixteenBitMomentsGiveTheSameRunAtEveryStage) {
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::lion}) {
+    std::vector<Cell> cells;
+    for (int stage = 0; stage < 4; ++stage) {
+      cells.push_back({.stage = stage, .dtype = DType::bf16, .optimizer = kind, .bf16_moments = true});
+    }
+    cells.push_back({.dtype = DType::bf16, .optimizer = kind});
+    const std::vector<Training> runs = Matrix(GetParam()).run(cells);
+    for (size_t stage = 1; stage < 4; ++stage) EXPECT_TRUE(runs[0] == runs[stage]) << "stage " << stage;
+    EXPECT_FALSE(runs[0] == runs[4]) << "moments are fp32 all the same";
+    EXPECT_NEAR(runs[0].losses.back(), runs[4].losses.back(), 0.02 * runs[4].losses.back());
   }
 }
 

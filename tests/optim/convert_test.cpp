@@ -126,6 +126,55 @@ TEST_P(Convert, NanKeepsItsSignAndTheTopOfItsPayload) {
   EXPECT_EQ(narrowed(kFp16, nan(0x7FFFFFFF)), 0x7FFF);
 }
 
+TEST_P(Convert, StochasticRoundingIsANeighbourAndRightOnAverage) {
+  const OnTarget target(GetParam());
+  constexpr int64_t kMany = 100'003;
+  for (const float x : {1.001F, -3.14159F, 1e-3F, -2.5e-40F, 6.1e34F}) {
+    std::vector<float> in(kMany, x), back(kMany);
+    std::vector<uint16_t> out(kMany);
+    kernels::narrow_stochastic(in.data(), out.data(), kMany, 17, 5);
+    kernels::widen(out.data(), DType::bf16, back.data(), kMany);
+    const auto [low, high] = std::minmax_element(back.begin(), back.end());
+    EXPECT_LE(*low, x);
+    EXPECT_GE(*high, x);
+    double sum = 0;
+    for (const float v : back) {
+      ASSERT_TRUE(v == *low || v == *high) << x << " became " << v;
+      sum += v;
+    }
+    // Six standard deviations of a mean of two values.
+    EXPECT_NEAR(sum / kMany, x, 6 * 0.5 * (*high - *low) / std::sqrt(kMany)) << x;
+  }
+}
+
+TEST_P(Convert, StochasticRoundingDependsOnKeyAndIndexAlone) {
+  const OnTarget target(GetParam());
+  std::vector<float> in(1000);
+  for (size_t i = 0; i < in.size(); ++i) in[i] = 1.0F + 0.37F * static_cast<float>(i) / 1000;
+  std::vector<uint16_t> whole(1000), parts(1000), other(1000);
+  kernels::narrow_stochastic(in.data(), whole.data(), 1000, 3, 1'000'000);
+  for (int64_t begin = 0, n = 1; begin < 1000; begin += n, n += 3) {
+    n = std::min<int64_t>(n, 1000 - begin);
+    kernels::narrow_stochastic(in.data() + begin, parts.data() + begin, n, 3, 1'000'000 + begin);
+  }
+  EXPECT_EQ(whole, parts);
+  kernels::use_target("SCALAR");
+  kernels::narrow_stochastic(in.data(), parts.data(), 1000, 3, 1'000'000);
+  EXPECT_EQ(whole, parts) << "the scalar target gives other bits";
+  kernels::narrow_stochastic(in.data(), other.data(), 1000, 4, 1'000'000);
+  EXPECT_NE(whole, other);
+  const std::vector<float> odd{std::numeric_limits<float>::infinity(),
+                               -std::numeric_limits<float>::infinity(),
+                               std::numeric_limits<float>::quiet_NaN(),
+                               0.0F,
+                               -0.0F,
+                               1.5F};
+  std::vector<uint16_t> exact(6), same(6);
+  kernels::narrow(odd.data(), exact.data(), DType::bf16, 6);
+  kernels::narrow_stochastic(odd.data(), same.data(), 6, 9, 0);
+  EXPECT_EQ(exact, same);
+}
+
 TEST_P(Convert, Fp32IsACopyOfTheBits) {
   const OnTarget target(GetParam());
   auto random = testing::seeded(11);
