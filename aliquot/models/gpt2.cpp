@@ -47,13 +47,12 @@ class Gpt2 final : public LanguageModel {
   at::Tensor hidden_states(const at::Tensor& ids) override {
     check_positions(ids);
     const at::Tensor positions = at::arange(ids.size(1), ids.options());
-    at::Tensor x = at::embedding(wte_, ids).add(at::embedding(wpe_, positions));
-    x = drop(x, config_.embd_dropout);
-    for (const Block& b : blocks_) {
-      x = x.add(attention(b, apply_norm(b.ln_1, x)));
-      const at::Tensor up = at::gelu(apply(b.c_fc, apply_norm(b.ln_2, x)), "tanh");
-      x = x.add(drop(apply(b.mlp_proj, up), config_.resid_dropout));
-    }
+    const at::Tensor embedded = at::embedding(wte_, ids).add(at::embedding(wpe_, positions));
+    const bool training = is_training();
+    const at::Tensor x = run_blocks(drop(embedded, config_.embd_dropout, training),
+                                    [this, training](const at::Tensor& in, int64_t l) {
+                                      return block(blocks_[static_cast<size_t>(l)], in, training);
+                                    });
     return apply_norm(ln_f_, x);
   }
 
@@ -75,18 +74,23 @@ class Gpt2 final : public LanguageModel {
   at::Tensor apply_norm(const Affine& a, const at::Tensor& x) const {
     return at::layer_norm(x, {config_.hidden}, a.weight, a.bias, config_.norm_eps);
   }
-  at::Tensor drop(const at::Tensor& x, double p) const {
-    return p > 0 ? at::dropout(x, p, is_training()) : x;
+  static at::Tensor drop(const at::Tensor& x, double p, bool training) {
+    return p > 0 ? at::dropout(x, p, training) : x;
   }
-  at::Tensor attention(const Block& b, const at::Tensor& x) const {
+  at::Tensor block(const Block& b, const at::Tensor& in, bool training) const {
+    const at::Tensor x = in.add(attention(b, apply_norm(b.ln_1, in), training));
+    const at::Tensor up = at::gelu(apply(b.c_fc, apply_norm(b.ln_2, x)), "tanh");
+    return x.add(drop(apply(b.mlp_proj, up), config_.resid_dropout, training));
+  }
+  at::Tensor attention(const Block& b, const at::Tensor& x, bool training) const {
     const int64_t rows = x.size(0), t = x.size(1);
     const auto qkv =
         apply(b.c_attn, x).view({rows, t, 3, config_.heads, config_.head_dim}).permute({2, 0, 3, 1, 4});
-    const double p = is_training() ? config_.attn_dropout : 0.0;
+    const double p = training ? config_.attn_dropout : 0.0;
     const at::Tensor mixed =
         at::scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], {}, p, /*is_causal=*/true);
     return drop(apply(b.attn_proj, mixed.transpose(1, 2).reshape({rows, t, config_.hidden})),
-                config_.resid_dropout);
+                config_.resid_dropout, training);
   }
 
   at::Tensor wte_, wpe_, head_;

@@ -60,6 +60,13 @@ at::Tensor rotate_half(const at::Tensor& x) {
   return at::cat({x.slice(-1, half).neg(), x.slice(-1, 0, half)}, -1);
 }
 
+/// What all blocks of one forward share.
+struct Call {
+  Rotation rotation;
+  std::optional<at::Tensor> mask;  // none: plain causal attention
+  bool training;
+};
+
 class Llama final : public LanguageModel {
  public:
   explicit Llama(const ModelConfig& config)
@@ -86,14 +93,11 @@ class Llama final : public LanguageModel {
 
   at::Tensor hidden_states(const at::Tensor& ids) override {
     check_positions(ids);
-    at::Tensor x = at::embedding(embed_, ids, config_.pad_token_id.value_or(-1));
-    const Rotation rotation = rotation_of(x);
-    const std::optional<at::Tensor> mask = window_mask(x);
-    for (const Block& b : blocks_) {
-      x = x.add(attention(b, rms_norm(x, b.input_norm), rotation, mask));
-      const at::Tensor y = rms_norm(x, b.post_norm);
-      x = x.add(at::linear(at::silu(at::linear(y, b.gate)).mul(at::linear(y, b.up)), b.down));
-    }
+    const at::Tensor embedded = at::embedding(embed_, ids, config_.pad_token_id.value_or(-1));
+    const Call call{rotation_of(embedded), window_mask(embedded), is_training()};
+    const at::Tensor x = run_blocks(embedded, [this, call](const at::Tensor& in, int64_t l) {
+      return block(blocks_[static_cast<size_t>(l)], in, call);
+    });
     return rms_norm(x, norm_);
   }
 
@@ -132,15 +136,21 @@ class Llama final : public LanguageModel {
     return x.view({x.size(0), x.size(1), heads, config_.head_dim}).transpose(1, 2);
   }
 
-  at::Tensor attention(const Block& b, const at::Tensor& x, const Rotation& r,
-                       const std::optional<at::Tensor>& mask) const {
+  at::Tensor block(const Block& b, const at::Tensor& in, const Call& call) const {
+    const at::Tensor x = in.add(attention(b, rms_norm(in, b.input_norm), call));
+    const at::Tensor y = rms_norm(x, b.post_norm);
+    return x.add(at::linear(at::silu(at::linear(y, b.gate)).mul(at::linear(y, b.up)), b.down));
+  }
+
+  at::Tensor attention(const Block& b, const at::Tensor& x, const Call& call) const {
+    const Rotation& r = call.rotation;
     const auto turn = [&](const at::Tensor& y) { return y.mul(r.cos).add(rotate_half(y).mul(r.sin)); };
     const at::Tensor q = turn(split_heads(at::linear(x, b.q, bias(b.q_bias)), config_.heads));
     const at::Tensor k = turn(split_heads(at::linear(x, b.k, bias(b.k_bias)), config_.kv_heads));
     const at::Tensor v = split_heads(at::linear(x, b.v, bias(b.v_bias)), config_.kv_heads);
-    const double p = is_training() ? config_.attn_dropout : 0.0;
+    const double p = call.training ? config_.attn_dropout : 0.0;
     const bool grouped = config_.kv_heads < config_.heads;
-    const at::Tensor mixed = at::scaled_dot_product_attention(q, k, v, mask, p, /*is_causal=*/!mask,
+    const at::Tensor mixed = at::scaled_dot_product_attention(q, k, v, call.mask, p, /*is_causal=*/!call.mask,
                                                               /*scale=*/std::nullopt, grouped);
     return at::linear(mixed.transpose(1, 2).flatten(2), b.o);
   }

@@ -6,8 +6,11 @@
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "aliquot/engine/checkpoint.h"
 #include "aliquot/error.h"
 #include "aliquot/models/loss.h"
 
@@ -42,7 +45,52 @@ void initialise(LanguageModel& model, uint64_t seed) {
   }
 }
 
+/// Blocks begin … end − 1.
+struct Run {
+  int64_t begin, end;
+  bool checkpointed;
+};
+
+std::vector<Run> runs_of(const ActivationCheckpointingConfig& config, int64_t layers) {
+  if (!config.enabled) return {{0, layers, false}};
+  std::vector<Run> runs;
+  if (config.number_checkpoints) {
+    const int64_t n = std::min(*config.number_checkpoints, layers);
+    for (int64_t i = 0; i < n; ++i) runs.push_back({i * layers / n, (i + 1) * layers / n, true});
+  } else {
+    for (int64_t l = 0; l < layers; ++l) runs.push_back({l, l + 1, l % config.every == 0});
+  }
+  return runs;
+}
+
 }  // namespace
+
+void LanguageModel::set_activation_checkpointing(const ActivationCheckpointingConfig& config) {
+  if (config.every < 1 || config.number_checkpoints.value_or(1) < 1) {
+    throw UsageError(
+        fmt::format("activation checkpointing: number_checkpoints {} and every {}; expected at least 1",
+                    config.number_checkpoints.value_or(1), config.every));
+  }
+  checkpointing_ = config;
+}
+
+at::Tensor LanguageModel::run_blocks(
+    at::Tensor x, const std::function<at::Tensor(const at::Tensor&, int64_t)>& block) const {
+  for (const Run& run : runs_of(checkpointing_, config_.layers)) {
+    // The model lives as long as a graph that may run its blocks.
+    const auto forward = [block, run, self = weak_from_this().lock()](at::Tensor y) {
+      for (int64_t l = run.begin; l < run.end; ++l) y = block(y, l);
+      return y;
+    };
+    if (run.checkpointed) {
+      x = checkpoint(CheckpointOptions{.name = fmt::format("of blocks {} to {}", run.begin, run.end - 1)},
+                     forward, x);
+    } else {
+      x = forward(std::move(x));
+    }
+  }
+  return x;
+}
 
 at::Tensor LanguageModel::add_parameter(const std::string& name, at::IntArrayRef shape) {
   torch::nn::Module* module = this;

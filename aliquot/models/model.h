@@ -5,9 +5,11 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "aliquot/config/config.h"
 #include "aliquot/models/config.h"
 
 namespace aliquot {
@@ -28,6 +30,11 @@ class LanguageModel : public torch::nn::Module {
 
   const ModelConfig& config() const { return config_; }
 
+  /// Whether, and which, blocks are computed again in backward instead of being kept (engine/checkpoint.h).
+  /// The bits of losses and gradients do not depend on it. For the next forward on. Throws UsageError for
+  /// counts below 1.
+  void set_activation_checkpointing(const ActivationCheckpointingConfig& config);
+
  protected:
   explicit LanguageModel(ModelConfig config) : config_(std::move(config)) {}
 
@@ -35,8 +42,15 @@ class LanguageModel : public torch::nn::Module {
   /// values.
   at::Tensor add_parameter(const std::string& name, at::IntArrayRef shape);
   void check_positions(const at::Tensor& ids) const;
+  /// `x` through the blocks, in order, as set_activation_checkpointing says. `block(x, l)` may run again in
+  /// backward: it holds what is to be as in forward by value, training or not above all.
+  at::Tensor run_blocks(at::Tensor x,
+                        const std::function<at::Tensor(const at::Tensor&, int64_t)>& block) const;
 
   ModelConfig config_;
+
+ private:
+  ActivationCheckpointingConfig checkpointing_;
 };
 
 /// Builds and initialises a model as transformers does: equal in distribution, and the same for every world
