@@ -50,7 +50,7 @@ struct StatePlaces {
   double share = 1.0;                ///< of their bytes that goes to NVMe, by whole units, last ones first
   const NvmeUnitStore* params = nullptr;  ///< the unit store, if parameters may be on NVMe
   TileRingOptions ring;
-  int64_t tile_numel = int64_t{4} << 20;  ///< elements of one tile, at most
+  int64_t tile_numel = int64_t{2} << 20;  ///< elements of one tile, at most
 };
 
 class OptimizerStates {

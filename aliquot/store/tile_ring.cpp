@@ -21,21 +21,23 @@ int64_t Tile::bytes() const {
   return total;
 }
 
-/// A staging buffer and what is in flight in it. Memory goes only when nothing is.
+/// A staging buffer and what is in flight in it.
 struct TileRing::Slot {
   Slot(const std::shared_ptr<Meter>& meter, int64_t bytes)
       : memory(meter, Kind::staging, std::max(bytes, kDirectAlignment), Buffer::Use::scratch) {}
-  Slot(Slot&&) = default;
-  ~Slot() {
+
+  void wait() {
+    for (IoTicket& ticket : tickets) ticket.wait();
+    tickets.clear();
+  }
+  /// As `wait`, where a failure is on its way already.
+  void drain() {
     for (IoTicket& ticket : tickets) {
       try {
         ticket.wait();
-      } catch (const std::exception&) {  // the first failure is on its way already
+      } catch (const std::exception&) {  // the first one is thrown
       }
     }
-  }
-  void wait() {
-    for (IoTicket& ticket : tickets) ticket.wait();
     tickets.clear();
   }
 
@@ -45,6 +47,14 @@ struct TileRing::Slot {
 
 TileRing::TileRing(const TileRingOptions& options, std::shared_ptr<Meter> meter)
     : options_(options), meter_(std::move(meter)) {}
+
+TileRing::~TileRing() = default;
+
+void TileRing::make_slots(size_t count, int64_t bytes) {
+  if (slots_.size() >= count && (slots_.empty() || slots_[0]->memory.bytes() >= bytes)) return;
+  slots_.clear();
+  for (size_t i = 0; i < count; ++i) slots_.push_back(std::make_unique<Slot>(meter_, bytes));
+}
 
 void TileRing::start_read(Slot& slot, const Tile& tile) {
   const auto start = Clock::now();
@@ -78,17 +88,21 @@ void TileRing::run(std::span<const Tile> tiles, const Compute& compute) {
   for (const Tile& tile : tiles) largest = std::max(largest, tile.bytes());
   const size_t count =
       std::min<size_t>(static_cast<size_t>(std::max<int64_t>(options_.buffers, 1)), tiles.size());
-  std::vector<Slot> slots;
-  slots.reserve(count);
-  for (size_t i = 0; i < count; ++i) slots.emplace_back(meter_, largest);
+  make_slots(count, largest);
+  struct Drain {
+    std::vector<std::unique_ptr<Slot>>& slots;
+    ~Drain() {
+      for (const auto& slot : slots) slot->drain();
+    }
+  } const drain{slots_};
 
   // At least one buffer is kept for what is being written, so that reading ahead does not wait for it.
   const size_t ahead = options_.read_ahead ? std::max<size_t>(count, 2) - 1 : 1;
   size_t next = 0;
   for (size_t i = 0; i < tiles.size(); ++i) {
     for (; next < tiles.size() && next < i + std::min(ahead, count); ++next)
-      start_read(slots[next % count], tiles[next]);
-    Slot& slot = slots[i % count];
+      start_read(*slots_[next % count], tiles[next]);
+    Slot& slot = *slots_[i % count];
     auto start = Clock::now();
     slot.wait();
     stats_.read_wait_ms += ms_since(start);
@@ -104,7 +118,7 @@ void TileRing::run(std::span<const Tile> tiles, const Compute& compute) {
     start_write(slot, tiles[i]);
   }
   const auto start = Clock::now();
-  for (Slot& slot : slots) slot.wait();
+  for (const auto& slot : slots_) slot->wait();
   stats_.write_wait_ms += ms_since(start);
 }
 

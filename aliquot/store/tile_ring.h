@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -48,6 +49,7 @@ class TileRing {
   using Compute = std::function<void(size_t tile, std::span<const std::span<std::byte>> parts)>;
 
   TileRing(const TileRingOptions& options, std::shared_ptr<Meter> meter);
+  ~TileRing();
 
   /// Returns when everything is written. If a transfer or `compute` throws, what is in flight ends first.
   void run(std::span<const Tile> tiles, const Compute& compute);
@@ -55,12 +57,14 @@ class TileRing {
 
  private:
   struct Slot;
+  void make_slots(size_t count, int64_t bytes);
   void start_read(Slot& slot, const Tile& tile);
   void start_write(Slot& slot, const Tile& tile);
 
   TileRingOptions options_;
   std::shared_ptr<Meter> meter_;
   TileRingStats stats_;
+  std::vector<std::unique_ptr<Slot>> slots_;  // kept from run to run: fresh memory costs page faults
 };
 
 }  // namespace aliquot
