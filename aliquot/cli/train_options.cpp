@@ -32,6 +32,8 @@ void add_subject(CLI::App& app, TrainOptions& o) {
   group.whole("--seq-len", o.seq_len, 1, "Tokens of a sequence [the model's longest context, at most 1024]");
   group.whole("--vocab-size", o.vocab_size, 1,
               "Vocabulary of a preset [257 for text, else the preset's own]");
+  group.flag("--activation-checkpointing", o.activation_checkpointing,
+             "Compute the model's blocks again in backward instead of keeping them: less memory, more time");
 }
 
 void add_course(CLI::App& app, TrainOptions& o) {
@@ -111,7 +113,8 @@ RunFacts run_facts(const TrainOptions& options, int world_size, std::optional<in
           .weight_decay = options.weight_decay,
           .gradient_clipping = options.gradient_clipping,
           .total_steps = options.steps,
-          .warmup_steps = options.warmup_steps};
+          .warmup_steps = options.warmup_steps,
+          .activation_checkpointing = options.activation_checkpointing};
 }
 
 std::string output_folder(const TrainOptions& options) {

@@ -38,6 +38,8 @@ struct TrainOptions {
   std::optional<int64_t> train_batch_size, micro_batch_size, gradient_accumulation_steps, warmup_steps;
   std::optional<double> lr, weight_decay, gradient_clipping;
 
+  bool activation_checkpointing =
+      false;                     ///< as the configuration's block of that name, which then may be missing
   int threads = 0;               ///< of each rank's operations; 0: OMP_NUM_THREADS, else cores / local ranks
   std::string backend = "auto";  ///< "auto", "shm", "gloo": CommOptions::backend
   double comm_timeout = 600;     ///< seconds until a silent peer that still lives is an error

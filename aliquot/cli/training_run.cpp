@@ -35,6 +35,12 @@ ModelConfig shape_of(const TrainOptions& options, const TokenSource& source) {
   return config;
 }
 
+// A folder with weights is where training goes on from; one with a config.json alone says the shape.
+bool has_weights(const std::filesystem::path& model) {
+  return std::filesystem::exists(model / "model.safetensors") ||
+         std::filesystem::exists(model / "model.safetensors.index.json");
+}
+
 void check_same_data(const Comm& comm, const TokenSource& source) {
   const uint64_t own = source.fingerprint();
   std::vector<uint64_t> all(static_cast<size_t>(comm.size()));
@@ -69,27 +75,26 @@ TrainingRun::TrainingRun(const TrainOptions& options_, const Comm& comm_)
                                                              .seed = options.seed,
                                                              .eval_fraction = options.eval_fraction,
                                                              .max_eval_rows = options.eval_rows});
-  model = make_model(model_config, options.seed);
-  if (std::filesystem::exists(std::filesystem::path(options.model) / "config.json")) load_weights();
+  const bool pretrained = has_weights(options.model);
+  model = pretrained ? make_model(model_config, options.seed) : make_unfilled_model(model_config);
+  model->set_activation_checkpointing(config.activation_checkpointing);
+  if (pretrained) load_weights();
   // Dropout differs between ranks, initial values do not (they have generators of their own).
   at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   generator.set_current_seed(options.seed + 1 + static_cast<uint64_t>(comm.rank()));
   cast_buffers(*model, config);
   EngineOptions engine_options;
   engine_options.set_training = training_switch(*model);
+  engine_options.fill = [this](const std::string& name, at::Tensor& value) {
+    initialise_parameter(model_config, options.seed, name, value);
+  };
   engine = std::make_unique<Engine>(parameters_of(*model), config, comm, std::move(engine_options));
   ids = at::empty({micro_batch, seq_len}, at::kLong);
   targets = at::empty({micro_batch, seq_len}, at::kLong);
 }
 
-// A folder with weights is where training goes on from; one with a config.json alone says the shape.
 void TrainingRun::load_weights() {
-  const std::filesystem::path folder = options.model;
-  if (!std::filesystem::exists(folder / "model.safetensors") &&
-      !std::filesystem::exists(folder / "model.safetensors.index.json")) {
-    return;
-  }
-  const LoadReport report = load_hf_weights(*model, folder);
+  const LoadReport report = load_hf_weights(*model, options.model);
   if (comm.rank() != 0) return;
   log::info("{}: {} parameters loaded", options.model, report.loaded.size());
   for (const std::string& name : report.unexpected)

@@ -87,6 +87,31 @@ TEST_F(Train, TwoRanks) {
   EXPECT_LE(std::ranges::count(start_up, '\n'), 40) << start_up;
 }
 
+// Dropout included: ranks that are processes have generators of their own.
+TEST_F(Train, ActivationCheckpointingTrainsTheSameModel) {
+  const std::string model = folder_.write("shape.json", R"({
+      "model_type": "gpt2", "vocab_size": 257, "n_positions": 32, "n_layer": 3, "n_embd": 32, "n_head": 2,
+      "resid_pdrop": 0.2, "embd_pdrop": 0.2, "attn_pdrop": 0.2})");
+  const auto trained = [&](const std::string& block, const std::vector<std::string>& flags) {
+    config_ = folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}})" +
+                                           block + "}");
+    std::vector<std::string> arguments = command({"--ranks", "2", "--steps", "3", "--eval-fraction", "0"});
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    std::ranges::replace(arguments, std::string("gpt2-tiny"), model);
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    const auto config = nlohmann::json::parse(folder_.read("run/config.json"));
+    EXPECT_EQ(config.contains("activation_checkpointing"), !block.empty() || !flags.empty());
+    return folder_.read("run/model/model.safetensors");
+  };
+  const std::string plain = trained("", {});
+  EXPECT_FALSE(plain.empty());
+  EXPECT_TRUE(trained(R"(, "activation_checkpointing": {"number_checkpoints": 2})", {}) == plain);
+  EXPECT_TRUE(trained("", {"--activation-checkpointing"}) == plain);
+}
+
 TEST_F(Train, ErrorOfARankIsSaidOnceAndLast) {
   std::vector<std::string> arguments = command({"--ranks", "2"});
   std::ranges::replace(arguments, data_, (folder_.path() / "nowhere.txt").string());

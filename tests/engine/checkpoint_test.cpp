@@ -389,7 +389,7 @@ TEST(Checkpoint, ChangesInPlaceAreErrors) {
              CheckpointOptions{.early_stop = false},
              [](const at::Tensor& in) {
                at::Tensor y = in.exp();
-               const at::Tensor z = y.sin();
+               at::Tensor z = y.sin();
                y.add_(1);
                return z;
              },
