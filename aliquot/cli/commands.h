@@ -20,6 +20,7 @@ struct Invocation {
 void add_train_command(CLI::App& app, Invocation& invocation);
 void add_config_command(CLI::App& app, Invocation& invocation);
 void add_env_command(CLI::App& app, Invocation& invocation);
+void add_bench_command(CLI::App& app, Invocation& invocation);
 
 /// The program of the ranks: $ALIQUOT_RANK_BIN, else the one beside this program. Throws Error if it cannot
 /// be executed.

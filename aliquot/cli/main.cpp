@@ -43,6 +43,7 @@ int run(int argc, char** argv) {
   add_train_command(app, invocation);
   add_config_command(app, invocation);
   add_env_command(app, invocation);
+  add_bench_command(app, invocation);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
