@@ -40,6 +40,9 @@ struct EngineOptions {
       buffers;  ///< rank 0's are copied to the other ranks at every boundary; see buffers_of (module.h)
   std::function<void(bool train)>
       set_training;  ///< called by train() and eval(); see parameters_of (module.h)
+  std::function<void(const std::string& name, at::Tensor& value)>
+      fill;  ///< writes the initial value of a parameter that has no memory (unfilled, parameters.h), an fp32
+             ///< tensor of its shape; called on rank 0, one parameter at a time
   int64_t nonfinite_loss_limit =
       10;              ///< boundaries in a row with a NaN or infinite loss before step() throws; 0: never
   bool quiet = false;  ///< no messages on standard error

@@ -1,5 +1,7 @@
 // Building an engine: adopt the parameters, lay them out, fill the store with rank 0's values, make the
 // parts.
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
 #include <cstring>
@@ -7,6 +9,7 @@
 
 #include "aliquot/engine/offload.h"
 #include "aliquot/engine/state.h"
+#include "aliquot/engine/unfilled.h"
 #include "aliquot/error.h"
 #include "aliquot/log.h"
 #include "aliquot/optim/optimizer.h"
@@ -61,8 +64,9 @@ void EngineState::build(std::vector<NamedTensor> named) {
         if (whole != nullptr) std::memset(whole, 0, static_cast<size_t>(layout->unit_bytes(u)));
       }
       for (const Segment& segment : unit.segments) {
-        const at::Tensor& t = parameters.tensors[static_cast<size_t>(segment.param)];
         if (segment.numel == 0) continue;
+        const at::Tensor t = initial_value(segment.param);
+        if (!t.defined()) continue;
         std::memcpy(whole + segment.offset * size_of(unit.dtype), t.const_data_ptr(),
                     static_cast<size_t>(segment.numel * size_of(unit.dtype)));
       }
@@ -105,6 +109,20 @@ void EngineState::build(std::vector<NamedTensor> named) {
   hooks = std::make_unique<GradientHooks>(
       parameters.tensors, parameters.names,
       [this](int param, at::Tensor grad) { reducer->deliver(param, std::move(grad)); });
+}
+
+/// Undefined where rank 0's broadcast will bring it.
+at::Tensor EngineState::initial_value(int param) const {
+  const at::Tensor& t = parameters.tensors[static_cast<size_t>(param)];
+  if (!is_unfilled(t)) return t;
+  const std::string& name = parameters.names[static_cast<size_t>(param)];
+  if (!options.fill)
+    throw UsageError(fmt::format("parameter {} has no memory and EngineOptions::fill is not set", name));
+  if (comm.rank() != 0) return {};
+  const c10::AutoGradMode no_grad(false);
+  at::Tensor value = at::empty(t.sizes(), at::kFloat);
+  options.fill(name, value);
+  return value.to(t.scalar_type());
 }
 
 Schedule EngineState::make_schedule() const {

@@ -8,6 +8,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "aliquot/engine/unfilled.h"
 #include "aliquot/error.h"
 #include "aliquot/pager/storage.h"
 
@@ -66,7 +67,8 @@ void settle(at::Tensor& tensor, DType dtype) {
   if (dense && tensor.scalar_type() == type) return;
   const bool requires_grad = tensor.requires_grad();
   tensor.set_requires_grad(false);
-  tensor.set_data(tensor.detach().to(type, /*non_blocking=*/false, /*copy=*/true));
+  tensor.set_data(is_unfilled(tensor) ? unfilled(tensor.sizes(), type)
+                                      : tensor.detach().to(type, /*non_blocking=*/false, /*copy=*/true));
   tensor.set_requires_grad(requires_grad);
 }
 

@@ -27,6 +27,7 @@ struct EngineState {
   // Construction, in this order (engine_state.cpp).
   void build(std::vector<NamedTensor> named);
   void check_same_model() const;
+  at::Tensor initial_value(int param) const;
   Schedule make_schedule() const;
   std::vector<GroupHyper> base_hypers() const;
 

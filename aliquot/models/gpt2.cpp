@@ -26,7 +26,7 @@ struct Block {
 
 class Gpt2 final : public LanguageModel {
  public:
-  explicit Gpt2(const ModelConfig& config) : LanguageModel(config) {
+  Gpt2(const ModelConfig& config, Filling filling) : LanguageModel(config, filling) {
     const int64_t h = config_.hidden;
     wte_ = add_parameter("transformer.wte.weight", {config_.vocab_size, h});
     wpe_ = add_parameter("transformer.wpe.weight", {config_.context, h});
@@ -100,8 +100,8 @@ class Gpt2 final : public LanguageModel {
 
 }  // namespace
 
-std::shared_ptr<LanguageModel> make_gpt2(const ModelConfig& config) {
-  return std::make_shared<Gpt2>(config);
+std::shared_ptr<LanguageModel> make_gpt2(const ModelConfig& config, Filling filling) {
+  return std::make_shared<Gpt2>(config, filling);
 }
 
 }  // namespace aliquot

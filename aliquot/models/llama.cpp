@@ -69,8 +69,8 @@ struct Call {
 
 class Llama final : public LanguageModel {
  public:
-  explicit Llama(const ModelConfig& config)
-      : LanguageModel(config), frequencies_(at::tensor(frequencies(config))) {
+  Llama(const ModelConfig& config, Filling filling)
+      : LanguageModel(config, filling), frequencies_(at::tensor(frequencies(config))) {
     const int64_t h = config_.hidden, q = config_.heads * config_.head_dim,
                   kv = config_.kv_heads * config_.head_dim;
     embed_ = add_parameter("model.embed_tokens.weight", {config_.vocab_size, h});
@@ -166,8 +166,8 @@ class Llama final : public LanguageModel {
 
 }  // namespace
 
-std::shared_ptr<LanguageModel> make_llama(const ModelConfig& config) {
-  return std::make_shared<Llama>(config);
+std::shared_ptr<LanguageModel> make_llama(const ModelConfig& config, Filling filling) {
+  return std::make_shared<Llama>(config, filling);
 }
 
 }  // namespace aliquot

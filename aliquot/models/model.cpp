@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "aliquot/engine/checkpoint.h"
+#include "aliquot/engine/unfilled.h"
 #include "aliquot/error.h"
 #include "aliquot/models/loss.h"
 
@@ -24,25 +25,8 @@ uint64_t seed_of(uint64_t seed, const std::string& name) {
   return hash * 0x9e3779b97f4a7c15ULL;
 }
 
-// As transformers' _init_weights: normal matrices, GPT-2's residual projections narrower by √(2·layers), zero
-// biases, unit norms, a zero row for padding.
-void initialise(LanguageModel& model, uint64_t seed) {
-  const c10::AutoGradMode no_grad(false);
-  const ModelConfig& c = model.config();
-  for (const auto& item : model.named_parameters()) {
-    const std::string& name = item.key();
-    at::Tensor p = item.value();
-    if (name.ends_with(".bias")) {
-      p.zero_();
-    } else if (p.dim() == 1) {
-      p.fill_(1.0);
-    } else {
-      const bool residual = c.family == Family::gpt2 && name.ends_with("c_proj.weight");
-      const double std = residual ? c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)) : c.init_std;
-      p.normal_(0.0, std, at::detail::createCPUGenerator(seed_of(seed, name)));
-      if (c.pad_token_id && name == "model.embed_tokens.weight") p.select(0, *c.pad_token_id).zero_();
-    }
-  }
+std::shared_ptr<LanguageModel> make(const ModelConfig& config, Filling filling) {
+  return config.family == Family::gpt2 ? make_gpt2(config, filling) : make_llama(config, filling);
 }
 
 /// Blocks begin … end − 1.
@@ -102,7 +86,8 @@ at::Tensor LanguageModel::add_parameter(const std::string& name, at::IntArrayRef
     module = child != nullptr ? child->get()
                               : module->register_module(part, std::make_shared<torch::nn::Module>()).get();
   }
-  return module->register_parameter(name.substr(begin), at::empty(shape, at::kFloat));
+  return module->register_parameter(
+      name.substr(begin), filling_ == Filling::now ? at::empty(shape, at::kFloat) : unfilled(shape));
 }
 
 void LanguageModel::check_positions(const at::Tensor& ids) const {
@@ -122,11 +107,33 @@ at::Tensor LanguageModel::loss(const at::Tensor& ids, const at::Tensor& targets)
   return chunked_cross_entropy(hidden_states(ids).flatten(0, 1), head_weight(), targets.flatten());
 }
 
+// As transformers' _init_weights: normal matrices, GPT-2's residual projections narrower by √(2·layers), zero
+// biases, unit norms, a zero row for padding.
+void initialise_parameter(const ModelConfig& c, uint64_t seed, const std::string& name, at::Tensor& value) {
+  const c10::AutoGradMode no_grad(false);
+  if (name.ends_with(".bias")) {
+    value.zero_();
+  } else if (value.dim() == 1) {
+    value.fill_(1.0);
+  } else {
+    const bool residual = c.family == Family::gpt2 && name.ends_with("c_proj.weight");
+    const double std = residual ? c.init_std / std::sqrt(2.0 * static_cast<double>(c.layers)) : c.init_std;
+    value.normal_(0.0, std, at::detail::createCPUGenerator(seed_of(seed, name)));
+    if (c.pad_token_id && name == "model.embed_tokens.weight") value.select(0, *c.pad_token_id).zero_();
+  }
+}
+
 std::shared_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed) {
-  std::shared_ptr<LanguageModel> model =
-      config.family == Family::gpt2 ? make_gpt2(config) : make_llama(config);
-  initialise(*model, seed);
+  std::shared_ptr<LanguageModel> model = make(config, Filling::now);
+  for (const auto& item : model->named_parameters()) {
+    at::Tensor value = item.value();
+    initialise_parameter(config, seed, item.key(), value);
+  }
   return model;
+}
+
+std::shared_ptr<LanguageModel> make_unfilled_model(const ModelConfig& config) {
+  return make(config, Filling::by_engine);
 }
 
 }  // namespace aliquot

@@ -14,6 +14,9 @@
 
 namespace aliquot {
 
+/// Whether parameters get memory.
+enum class Filling { now, by_engine };
+
 class LanguageModel : public torch::nn::Module {
  public:
   /// ids [rows, positions], int64 → hidden states before the head [rows, positions, hidden]. Throws
@@ -36,10 +39,10 @@ class LanguageModel : public torch::nn::Module {
   void set_activation_checkpointing(const ActivationCheckpointingConfig& config);
 
  protected:
-  explicit LanguageModel(ModelConfig config) : config_(std::move(config)) {}
+  LanguageModel(ModelConfig config, Filling filling) : config_(std::move(config)), filling_(filling) {}
 
-  /// Registers an fp32 parameter under a dotted name, making the modules on the way. make_model gives it its
-  /// values.
+  /// Registers an fp32 parameter under a dotted name, making the modules on the way. make_model or the engine
+  /// gives it its values.
   at::Tensor add_parameter(const std::string& name, at::IntArrayRef shape);
   void check_positions(const at::Tensor& ids) const;
   /// `x` through the blocks, in order, as set_activation_checkpointing says. `block(x, l)` may run again in
@@ -50,14 +53,21 @@ class LanguageModel : public torch::nn::Module {
   ModelConfig config_;
 
  private:
+  Filling filling_;
   ActivationCheckpointingConfig checkpointing_;
 };
 
 /// Builds and initialises a model as transformers does: equal in distribution, and the same for every world
 /// size.
 std::shared_ptr<LanguageModel> make_model(const ModelConfig& config, uint64_t seed);
+/// Its shape alone: parameters without memory, which an engine fills one by one with `initialise_parameter`.
+/// The same values as make_model's, but the model is never whole.
+std::shared_ptr<LanguageModel> make_unfilled_model(const ModelConfig& config);
+/// Writes the initial value of one parameter, by its name; each has random numbers of its own.
+void initialise_parameter(const ModelConfig& config, uint64_t seed, const std::string& name,
+                          at::Tensor& value);
 
-std::shared_ptr<LanguageModel> make_gpt2(const ModelConfig& config);
-std::shared_ptr<LanguageModel> make_llama(const ModelConfig& config);
+std::shared_ptr<LanguageModel> make_gpt2(const ModelConfig& config, Filling filling);
+std::shared_ptr<LanguageModel> make_llama(const ModelConfig& config, Filling filling);
 
 }  // namespace aliquot

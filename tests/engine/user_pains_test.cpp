@@ -18,6 +18,7 @@
 
 #include "aliquot/engine/engine.h"
 #include "aliquot/engine/gathered_parameters.h"
+#include "aliquot/engine/unfilled.h"
 #include "aliquot/error.h"
 #include "tests/support/formula.h"
 #include "tests/support/models.h"
@@ -492,6 +493,33 @@ TEST_P(Pains, H4_BuffersAreRankZerosAtEveryBoundary) {
     }
     EXPECT_EQ(mean.scalar_type(), at::kDouble);
     EXPECT_EQ(batches.scalar_type(), at::kLong);
+  });
+}
+
+// A model that is never whole: values come one parameter at a time, on rank 0.
+TEST_P(Pains, ParametersWithoutMemoryAreFilledByTheEngine) {
+  run_ranks(2, [&](const Comm& comm) {
+    at::Tensor w = unfilled({3, 5}).set_requires_grad(true), b = unfilled({2}).set_requires_grad(true);
+    EngineOptions options = quiet();
+    Config config = sgd(GetParam());
+    config.bf16.enabled = true;
+    EXPECT_NE(message_of([&] {
+                Engine({{"w", w}}, config, comm, options);
+              }).find("EngineOptions::fill"),
+              std::string::npos);
+    std::vector<std::string> filled;
+    options.fill = [&](const std::string& name, at::Tensor& value) {
+      filled.push_back(name);
+      EXPECT_EQ(value.scalar_type(), at::kFloat);
+      value.fill_(name == "w" ? 1.5 : -2.0);
+    };
+    Engine engine({{"w", w}, {"b", b}}, config, comm, options);
+    EXPECT_EQ(filled.size(), comm.rank() == 0 ? 2U : 0U);
+    EXPECT_TRUE(engine.full_param("w").equal(at::full({3, 5}, 1.5)));
+    EXPECT_TRUE(engine.full_param("b").equal(at::full({2}, -2.0)));
+    engine.backward((w.sum() + b.sum()));
+    engine.step();
+    EXPECT_TRUE(engine.full_param("w").equal(at::full({3, 5}, 0.5)));
   });
 }
 
