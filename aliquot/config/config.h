@@ -117,7 +117,6 @@ struct AioConfig {
   int64_t block_size = 1 << 20;  ///< bytes of one operation
   int64_t queue_depth = 8;       ///< operations in flight
   int64_t intra_op_parallelism = 1;
-  bool single_submit = false, overlap_events = true;
 
   bool operator==(const AioConfig&) const = default;
 };

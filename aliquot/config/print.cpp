@@ -168,9 +168,7 @@ Json zero_json(const ZeroConfig& c) {
 Json aio_json(const AioConfig& c) {
   return {{"block_size", c.block_size},
           {"queue_depth", c.queue_depth},
-          {"intra_op_parallelism", c.intra_op_parallelism},
-          {"single_submit", c.single_submit},
-          {"overlap_events", c.overlap_events}};
+          {"intra_op_parallelism", c.intra_op_parallelism}};
 }
 
 void put(Json& root, const char* name, const MonitorConfig& c) {

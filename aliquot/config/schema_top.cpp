@@ -221,10 +221,9 @@ Section aio() {
               to(part, &AioConfig::intra_op_parallelism))
           .in(at_least(1))
           .once({"thread_count"}),
-      boolean("single_submit", "false", "hand operations to the kernel one by one",
-              to(part, &AioConfig::single_submit)),
-      boolean("overlap_events", "true", "submit more while earlier operations run",
-              to(part, &AioConfig::overlap_events)),
+      no_effect(boolean("single_submit", "false"),
+                "operations go to the kernel as they come, together if several wait"),
+      no_effect(boolean("overlap_events", "true"), "more is always submitted while earlier operations run"),
       refused(boolean("use_gds", "false"), "GPUDirect Storage needs a CUDA device", {false}),
   };
   return s;
