@@ -1,4 +1,6 @@
 // The command line as a person meets it: exit codes, help, mistakes, and that `aliquot` needs no torch.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -22,8 +24,8 @@ Outcome aliquot(std::vector<std::string> arguments) {
 /// The options of all sub-commands with their types and defaults, one a line.
 std::string all_options() {
   std::ostringstream out;
-  for (const std::vector<std::string>& command :
-       std::vector<std::vector<std::string>>{{}, {"train"}, {"config"}, {"env"}}) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {}, {"train"}, {"config"}, {"env"}, {"bench"}, {"bench", "io"}}) {
     std::vector<std::string> arguments = command;
     arguments.emplace_back("--help");
     std::istringstream help(aliquot(arguments).out);
@@ -32,7 +34,7 @@ std::string all_options() {
     for (std::string line; std::getline(help, line);) {
       std::smatch match;
       if (std::regex_match(line, match, entry))
-        out << (command.empty() ? "" : command[0] + " ") << match.str(1) << "\n";
+        out << fmt::format("{}{}{}\n", fmt::join(command, " "), command.empty() ? "" : " ", match.str(1));
     }
   }
   return out.str();
@@ -46,8 +48,11 @@ TEST(CommandLine, IsFrozen) {
 }
 
 TEST(CommandLine, EveryOptionIsExplained) {
-  for (const std::string command : {"train", "config", "env"}) {
-    const Outcome help = aliquot({command, "--help"});
+  for (const std::vector<std::string>& command :
+       std::vector<std::vector<std::string>>{{"train"}, {"config"}, {"env"}, {"bench", "io"}}) {
+    std::vector<std::string> arguments = command;
+    arguments.emplace_back("--help");
+    const Outcome help = aliquot(arguments);
     EXPECT_EQ(help.code, 0);
     const std::regex bare("^ +(-[^ ]+|[a-z]+)( [^ ]+)*\\n(?! {20})", std::regex::multiline);
     std::smatch match;
