@@ -53,7 +53,7 @@ class HfFolderWriter {
  public:
   /// Creates the folder. A file holds tensors of `max_shard_bytes` at most, or a single larger one. Throws
   /// IoError.
-  HfFolderWriter(std::filesystem::path folder, std::string config_json,
+  HfFolderWriter(const std::filesystem::path& folder, const std::string& config_json,
                  const std::vector<safetensors::TensorInfo>& infos, int64_t max_shard_bytes = kMaxShardBytes);
   /// One tensor, contiguous. Throws IoError when the disk does not take it.
   void write(const std::string& name, const void* data, size_t bytes);

@@ -63,8 +63,8 @@ bool is_weight_file(std::string_view name) {
 
 }  // namespace
 
-HfFolderWriter::HfFolderWriter(fs::path folder, std::string config_json, const std::vector<TensorInfo>& infos,
-                               int64_t max_shard_bytes)
+HfFolderWriter::HfFolderWriter(const fs::path& folder, const std::string& config_json,
+                               const std::vector<TensorInfo>& infos, int64_t max_shard_bytes)
     : folder_(created(folder)), config_json_(with_dtype(config_json, infos)) {
   split(infos, max_shard_bytes);
   open_next();

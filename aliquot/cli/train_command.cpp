@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -13,6 +14,8 @@
 #include "aliquot/cli/commands.h"
 #include "aliquot/cli/cores.h"
 #include "aliquot/cli/launcher.h"
+#include "aliquot/cli/machine.h"
+#include "aliquot/cli/room.h"
 #include "aliquot/cli/train_options.h"
 #include "aliquot/comm/rendezvous.h"
 #include "aliquot/config/load.h"
@@ -31,6 +34,7 @@ std::vector<std::string> rank_command(const std::vector<std::string>& arguments)
 
 [[noreturn]] void become_rank(const std::vector<std::string>& command) {
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   execv(arguments[0], arguments.data());
@@ -40,9 +44,16 @@ std::vector<std::string> rank_command(const std::vector<std::string>& arguments)
 int start_ranks(const TrainOptions& options, const std::vector<std::string>& command,
                 const Environment& environment) {
   // Every rank reads both again; here their errors cost nothing and appear once.
-  const ModelConfig model = load_model_config(options.model);
-  resolve_config(load_config(options.config, {.lenient = options.lenient}),
-                 run_facts(options, options.ranks, model.hidden));
+  ModelConfig model = load_model_config(options.model);
+  const Resolution resolution = resolve_config(load_config(options.config, {.lenient = options.lenient}),
+                                               run_facts(options, options.ranks, model.hidden));
+  // A preset's vocabulary is that of its data, which only the ranks read: at least bytes.
+  const std::vector<std::string> presets = preset_names();
+  if (std::ranges::find(presets, options.model) != presets.end())
+    model.vocab_size = options.vocab_size.value_or(256);
+  const std::string problem = room_problem(options.model, resolution.config, parameter_count(model),
+                                           options.ranks, this_machine().memory_available);
+  if (!problem.empty()) throw ConfigError(problem);
   const ThreadChoice threads = choose_threads(options.threads, environment, usable_cores(), options.ranks);
   log::info("{} rank{} on this host, {} thread{} each ({})", options.ranks, options.ranks == 1 ? "" : "s",
             threads.threads, threads.threads == 1 ? "" : "s", threads.because);

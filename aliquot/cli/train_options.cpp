@@ -43,8 +43,9 @@ void add_course(CLI::App& app, TrainOptions& o) {
       ->type_name("N")
       ->capture_default_str()
       ->group("Course of the run");
-  group.text("--out", o.out, "DIR",
-             "Folder for metrics.jsonl, summary.json, config.json and model/ [runs/<date and time>]");
+  group.text(
+      "--out", o.out, "DIR",
+      "Folder for metrics.jsonl, summary.json, report.html, config.json and model/ [runs/<date and time>]");
   group
       .whole("--eval-every", o.eval_every, 0,
              "Steps between evaluations on held-out data; 0: at the end only")

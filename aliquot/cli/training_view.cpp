@@ -64,8 +64,9 @@ void TrainingView::print_summary() const {
   fmt::print("data      {}: {}; {} sequences of {} to train on, {} held out\n", run_.source->name(),
              run_.source->describe(), run_.sampler->train_windows(), run_.seq_len,
              run_.sampler->eval_windows());
-  fmt::print("ranks     {} ({}), {} threads each\n", run_.comm.size(), run_.comm.backend(),
-             at::get_num_threads());
+  const int threads = at::get_num_threads();
+  fmt::print("ranks     {} ({}), {} thread{} each\n", run_.comm.size(), run_.comm.backend(), threads,
+             threads == 1 ? "" : "s");
   fmt::print("batch     {} = micro-batch {} x accumulation {} x ranks {}\n", c.train_batch_size,
              c.train_micro_batch_size_per_gpu, c.gradient_accumulation_steps, run_.comm.size());
   fmt::print("precision {}, gradients accumulated in {}\n", name_of(c.param_dtype()),

@@ -35,6 +35,9 @@ std::string brief(std::string_view error) {
 
 // Shared with a thread that may hang in the store and is then left behind.
 struct LastWords::Desk {
+  Desk(Store store, int rank, int world, std::shared_ptr<const Peers> peers)
+      : store(std::move(store)), rank(rank), world(world), peers(std::move(peers)) {}
+
   Store store;
   int rank, world;
   std::shared_ptr<const Peers> peers;

@@ -45,8 +45,8 @@ std::vector<int> wait_for_keys(const Store& store, int world, std::string_view n
 }
 
 std::vector<std::string> read_all(const Store& store, int world, std::string_view name) {
-  std::vector<std::string> all;
-  for (int r = 0; r < world; ++r) all.push_back(to_text(store->get(key(name, r))));
+  std::vector<std::string> all(static_cast<size_t>(world));
+  for (int r = 0; r < world; ++r) all[static_cast<size_t>(r)] = to_text(store->get(key(name, r)));
   return all;
 }
 

@@ -227,9 +227,10 @@ class Resolver {
       tell(path, value_text(out_.config, path), "the default");
     }
     if (unresolved_.empty()) return;
-    findings_.error(loaded_.open.at(unresolved_.front()), "",
-                    fmt::format("\"auto\" cannot be resolved for {}; give a number, or the steps of the run",
-                                fmt::join(unresolved_, ", ")));
+    findings_.error(
+        loaded_.open.at(unresolved_.front()), "",
+        fmt::format("\"auto\" cannot be resolved for {}; give a number, or the steps of the run (--steps)",
+                    fmt::join(unresolved_, ", ")));
   }
 
   // In the file's order; what the file does not name comes last.

@@ -101,16 +101,14 @@ class UringEngine final : public IoEngine {
 
   void finish(std::unique_ptr<Operation> operation, int result) {
     const IoRequest& r = operation->request;
-    if (result == -EINTR || result == -EAGAIN) {
+    if (result > 0) operation->done += result;
+    const bool interrupted = result == -EINTR || result == -EAGAIN;
+    if (interrupted || (result > 0 && operation->done < r.bytes)) {
       waiting_.push_front(std::move(operation));
     } else if (result < 0) {
       r.job->finish(describe(r, -result));
-    } else if (result == 0) {
-      r.job->finish(describe_end(r));
-    } else if ((operation->done += result) < r.bytes) {
-      waiting_.push_front(std::move(operation));
     } else {
-      r.job->finish("");
+      r.job->finish(result == 0 ? describe_end(r) : "");
     }
   }
 

@@ -10,6 +10,7 @@
 #include "aliquot/cli/failure_report.h"
 #include "aliquot/cli/line_relay.h"
 #include "aliquot/cli/master_port.h"
+#include "aliquot/cli/room.h"
 #include "aliquot/error.h"
 
 namespace aliquot {
@@ -90,6 +91,39 @@ TEST(MasterPort, IsHeldWhileItsObjectLives) {
     EXPECT_GT(ports[i].number(), 1023);
     for (size_t j = 0; j < i; ++j) EXPECT_NE(ports[i].number(), ports[j].number());
   }
+}
+
+// Bytes a parameter by the usual formula, all ranks together; what lies on NVMe does not count.
+TEST(Room, IsWhatTheStatesTake) {
+  Config c;
+  c.bf16.enabled = true;
+  c.optimizer = OptimizerConfig{};
+  const auto bytes = [&](int stage, int ranks) {
+    c.zero.stage = stage;
+    return host_states(c, 1000, ranks).total();
+  };
+  EXPECT_EQ(bytes(0, 4), 4 * 1000 * (2 + 4 + 12));
+  EXPECT_EQ(bytes(1, 4), 1000 * (4 * (2 + 4) + 12));
+  EXPECT_EQ(bytes(2, 4), 1000 * (4 * 2 + 4 + 12));
+  EXPECT_EQ(bytes(3, 4), 1000 * (2 + 4 + 12));
+  c.zero.offload_optimizer.device = c.zero.offload_param.device = OffloadDevice::nvme;
+  c.zero.offload_param.max_in_cpu = 0;
+  c.grad_accum_dtype = DType::bf16;
+  EXPECT_EQ(bytes(3, 4), 1000 * 2);
+  c = Config{};
+  c.optimizer = OptimizerConfig{};
+  EXPECT_EQ(bytes(0, 1), 1000 * (4 + 4 + 8));
+}
+
+TEST(Room, TellsWhatWouldNeedLess) {
+  Config c;
+  c.optimizer = OptimizerConfig{};
+  EXPECT_EQ(room_problem("m", c, 1'000'000, 1, 17'000'000), "");
+  const std::string text = room_problem("llama-7b", c, 6'700'000'000, 2, int64_t{21} << 30);
+  EXPECT_NE(text.find("llama-7b does not fit: its states need 199.7 GiB"), std::string::npos) << text;
+  EXPECT_NE(text.find("21.0 GiB are available"), std::string::npos) << text;
+  EXPECT_LT(text.find("bf16;"), text.find("ZeRO stage 2")) << text;
+  EXPECT_LT(text.find("ZeRO stage 2"), text.find("offload_optimizer")) << text;
 }
 
 }  // namespace
