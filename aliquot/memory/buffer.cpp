@@ -32,7 +32,7 @@ std::byte* allocate(int64_t bytes) {
     madvise(p, static_cast<size_t>(mapped_size(bytes)), MADV_HUGEPAGE);  // a wish: it may be refused
     return static_cast<std::byte*>(p);
   }
-  void* p = ::operator new (static_cast<size_t>(bytes), alignment(bytes));
+  void* p = ::operator new(static_cast<size_t>(bytes), alignment(bytes));
   __builtin_memset(p, 0, static_cast<size_t>(bytes));
   return static_cast<std::byte*>(p);
 }
@@ -41,7 +41,7 @@ void deallocate(std::byte* p, int64_t bytes) {
   if (bytes >= kMapBytes) {
     munmap(p, static_cast<size_t>(mapped_size(bytes)));
   } else {
-    ::operator delete (p, alignment(bytes));
+    ::operator delete(p, alignment(bytes));
   }
 }
 

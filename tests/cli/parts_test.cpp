@@ -85,8 +85,7 @@ TEST(Threads, OfARank) {
 }
 
 TEST(MasterPort, IsHeldWhileItsObjectLives) {
-  std::vector<MasterPort> ports;
-  for (int i = 0; i < 50; ++i) ports.emplace_back();
+  const std::vector<MasterPort> ports(50);
   for (size_t i = 0; i < ports.size(); ++i) {
     EXPECT_GT(ports[i].number(), 1023);
     for (size_t j = 0; j < i; ++j) EXPECT_NE(ports[i].number(), ports[j].number());
