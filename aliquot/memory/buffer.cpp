@@ -19,12 +19,14 @@ int64_t mapped_size(int64_t bytes) {
   return round_up(bytes, kPage);
 }
 
-// Whole pages start on one, as direct I/O wants it.
-std::align_val_t alignment(int64_t bytes) {
-  return std::align_val_t{static_cast<size_t>(bytes >= kPage ? kPage : kAlignment)};
+// What files are read into starts on a page, as direct I/O wants it. States do not: streams that lie a
+// multiple of 4,096 bytes apart get in each other's way in the update.
+std::align_val_t alignment(Kind kind) {
+  const bool transfers = kind == Kind::staging || kind == Kind::gathered;
+  return std::align_val_t{static_cast<size_t>(transfers ? kPage : kAlignment)};
 }
 
-std::byte* allocate(int64_t bytes) {
+std::byte* allocate(Kind kind, int64_t bytes) {
   if (bytes >= kMapBytes) {
     void* p = mmap(nullptr, static_cast<size_t>(mapped_size(bytes)), PROT_READ | PROT_WRITE,
                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -32,16 +34,16 @@ std::byte* allocate(int64_t bytes) {
     madvise(p, static_cast<size_t>(mapped_size(bytes)), MADV_HUGEPAGE);  // a wish: it may be refused
     return static_cast<std::byte*>(p);
   }
-  void* p = ::operator new(static_cast<size_t>(bytes), alignment(bytes));
+  void* p = ::operator new(static_cast<size_t>(bytes), alignment(kind));
   __builtin_memset(p, 0, static_cast<size_t>(bytes));
   return static_cast<std::byte*>(p);
 }
 
-void deallocate(std::byte* p, int64_t bytes) {
+void deallocate(Kind kind, std::byte* p, int64_t bytes) {
   if (bytes >= kMapBytes) {
     munmap(p, static_cast<size_t>(mapped_size(bytes)));
   } else {
-    ::operator delete(p, alignment(bytes));
+    ::operator delete(p, alignment(kind));
   }
 }
 
@@ -50,7 +52,7 @@ void deallocate(std::byte* p, int64_t bytes) {
 Buffer::Buffer(std::shared_ptr<Meter> meter, Kind kind, int64_t bytes, Use use)
     : meter_(std::move(meter)), kind_(kind), bytes_(bytes) {
   if (bytes_ == 0) return;
-  data_ = allocate(bytes_);
+  data_ = allocate(kind_, bytes_);
   if (use == Use::scratch) debug::poison(data_, bytes_);
   if (meter_) meter_->add(kind_, Place::host, bytes_);
 }
@@ -71,7 +73,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() {
   if (data_ == nullptr) return;
-  deallocate(data_, bytes_);
+  deallocate(kind_, data_, bytes_);
   if (meter_) meter_->remove(kind_, Place::host, bytes_);
 }
 

@@ -1,5 +1,5 @@
-// An owned piece of memory, aligned to 64 bytes (from a page on, to pages), counted by a Meter under a kind
-// and a place.
+// An owned piece of memory, aligned to 64 bytes (staging and gathered memory to pages), counted by a Meter
+// under a kind and a place.
 #pragma once
 
 #include <cstddef>
